@@ -195,23 +195,22 @@ uint64_t inside_announced(const wfi_conn *conn)
     return wfi_conn_frames(conn)->announced;
 }
 
-static void frame_sent(wfi_flight *flight, const wfi_completion *completion)
+static void frame_sent(wfi_io *io, const wfi_completion *completion)
 {
-    free(wfi_container_of(flight, wfi_tx, flight));
+    free(wfi_container_of(io, wfi_tx, io));
 }
 
-static const wfi_flight_ops frame_ops = {.completed = frame_sent, .dropped = wfi_flight_ignore_drop};
+static const wfi_io_ops frame_ops = {.completed = frame_sent, .dropped = wfi_io_ignore_drop};
 
 weft_status inside_put(wfi_conn *conn, const void *data, size_t size)
 {
     wfi_tx *tx = calloc(1, sizeof(*tx) + size);
     MUST(tx);
-    wfi_list_init(&tx->flight.link);
-    tx->flight.ops = &frame_ops;
-    tx->flight.conn = conn;
+    wfi_list_init(&tx->io.link);
+    tx->io.ops = &frame_ops;
+    tx->io.conn = conn;
     memcpy(tx->data, data, size);
-    weft_status status =
-        conn->fabric->ops->send(conn->lane, &tx->flight.op, &(wfi_iov){.data = tx->data, .size = size}, 1);
+    weft_status status = conn->fabric->ops->send(conn->lane, &tx->io.op, &(wfi_iov){.data = tx->data, .size = size}, 1);
     if (status) {
         free(tx);
         return status;
@@ -240,7 +239,7 @@ size_t inside_last_frame(wfi_net *net, uint8_t *out)
 {
     const wfi_list *spares = &net->transport.fabrics[0].spares;
     MUST(!wfi_list_empty(spares));
-    const wfi_tx *tx = wfi_container_of(wfi_container_of(spares->next, wfi_flight, link), wfi_tx, flight);
+    const wfi_tx *tx = wfi_container_of(wfi_container_of(spares->next, wfi_io, link), wfi_tx, io);
     memcpy(out, tx->data, tx->used);
     return tx->used;
 }

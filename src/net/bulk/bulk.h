@@ -178,7 +178,7 @@ typedef struct wfi_transfer_state {
 } wfi_transfer_state;
 
 typedef struct wfi_chunk {
-    wfi_flight flight;
+    wfi_io io;
     wfi_transfer_state *state; /* NULL after its connection was closed */
     uint64_t index;
     size_t size;

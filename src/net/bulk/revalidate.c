@@ -89,9 +89,9 @@ void wfi_transfers_ask(wfi_bulk *bulk)
 void wfi_transfers_doubt(wfi_conn *conn)
 {
     wfi_bulk *bulk = wfi_bulk_of(conn->channel);
-    if (bulk->asked || bulk->revalidate.out || wfi_list_empty(&conn->flights))
+    if (bulk->asked || bulk->revalidate.out || wfi_list_empty(&conn->ios))
         return;
-    const wfi_chunk *chunk = wfi_container_of(conn->flights.next, wfi_chunk, flight.link);
+    const wfi_chunk *chunk = wfi_container_of(conn->ios.next, wfi_chunk, io.link);
     if (wfi_transfer_state_has_local(chunk->state, chunk->index)) {
         ask_about(chunk->state, chunk->index);
         return;

@@ -19,18 +19,18 @@
 
 /* ---- Chunks ---------------------------------------------------------------------------------------------------- */
 
-static const wfi_flight_ops chunk_ops;
+static const wfi_io_ops chunk_ops;
 
 static wfi_chunk *chunk_take(wfi_transport *transport)
 {
     wfi_list *spare = wfi_list_pop_front(&transport->spare_chunks);
     if (spare)
-        return wfi_container_of(spare, wfi_chunk, flight.link);
+        return wfi_container_of(spare, wfi_chunk, io.link);
     wfi_chunk *chunk = wfi_calloc(1, sizeof(*chunk));
     if (!chunk)
         return NULL;
-    wfi_list_init(&chunk->flight.link);
-    chunk->flight.ops = &chunk_ops;
+    wfi_list_init(&chunk->io.link);
+    chunk->io.ops = &chunk_ops;
     return chunk;
 }
 
@@ -51,12 +51,12 @@ static weft_status state_post_next(wfi_conn *conn, wfi_transfer_state *state)
     chunk->state = state;
     chunk->index = state->next;
     chunk->size = size;
-    chunk->flight.conn = conn;
+    chunk->io.conn = conn;
     weft_status status = state->owner->kind == WFI_PULL
-                             ? ops->read(conn->lane, &chunk->flight.op, local, size, region, remote, key)
-                             : ops->write(conn->lane, &chunk->flight.op, local, size, region, remote, key);
+                             ? ops->read(conn->lane, &chunk->io.op, local, size, region, remote, key)
+                             : ops->write(conn->lane, &chunk->io.op, local, size, region, remote, key);
     if (status) {
-        wfi_list_push_front(&conn->transport->spare_chunks, &chunk->flight.link);
+        wfi_list_push_front(&conn->transport->spare_chunks, &chunk->io.link);
         return status;
     }
     conn->channel->starved = 0;
@@ -69,13 +69,13 @@ static weft_status state_post_next(wfi_conn *conn, wfi_transfer_state *state)
         window->moved_ns = wfi_progress_now(conn->transport->progress);
     window->chunk_bytes += chunk->size;
     window->narrow -= window->narrow > 0;
-    wfi_list_push_back(&conn->flights, &chunk->flight.link);
+    wfi_list_push_back(&conn->ios, &chunk->io.link);
     return WEFT_OK;
 }
 
 static void chunk_leave(wfi_chunk *chunk)
 {
-    wfi_window *window = wfi_conn_window(chunk->flight.conn);
+    wfi_window *window = wfi_conn_window(chunk->io.conn);
     window->chunk_count--;
     window->chunk_bytes -= chunk->size;
     chunk->state->under_way--;
@@ -83,9 +83,9 @@ static void chunk_leave(wfi_chunk *chunk)
 }
 
 /* The connection was closed while the chunk was in flight. */
-static void chunk_dropped(wfi_flight *flight)
+static void chunk_dropped(wfi_io *io)
 {
-    wfi_chunk *chunk = wfi_container_of(flight, wfi_chunk, flight);
+    wfi_chunk *chunk = wfi_container_of(io, wfi_chunk, io);
     wfi_transfer_state *state = chunk->state;
     uint64_t index = chunk->index;
     state->taken[index / 64] &= ~(UINT64_C(1) << (index % 64));
@@ -98,13 +98,13 @@ static void chunk_dropped(wfi_flight *flight)
 
 static void chunk_done(wfi_chunk *chunk)
 {
-    wfi_conn *conn = chunk->flight.conn;
+    wfi_conn *conn = chunk->io.conn;
     weft_stats *stats = &conn->transport->stats;
     wfi_transfer_state *state = chunk->state;
     wfi_transfer *owner = state->owner;
     uint64_t *count = owner->kind == WFI_PULL ? &stats->bytes_received : &stats->bytes_sent;
     *count += chunk->size;
-    wfi_list_remove(&chunk->flight.link);
+    wfi_list_remove(&chunk->io.link);
     chunk_leave(chunk);
     wfi_conn_window(conn)->moved_ns = wfi_progress_now(conn->transport->progress);
     state->done++;
@@ -122,20 +122,20 @@ static void chunk_done(wfi_chunk *chunk)
 static void chunk_spoilt(wfi_chunk *chunk)
 {
     wfi_transfer_state *state = chunk->state;
-    wfi_conn *conn = chunk->flight.conn;
+    wfi_conn *conn = chunk->io.conn;
     uint64_t offset, size;
     size_t at;
     (void)wfi_transfer_state_place(state, chunk->index, &offset, &size, &at);
-    wfi_list_remove(&chunk->flight.link);
+    wfi_list_remove(&chunk->io.link);
     chunk_leave(chunk);
     wfi_transfer_state_spoilt(state, at, !wfi_transfer_state_has_local(state, chunk->index));
     wfi_transfers_pump(wfi_bulk_of(conn->channel));
 }
 
-static void chunk_completed(wfi_flight *flight, const wfi_completion *completion)
+static void chunk_completed(wfi_io *io, const wfi_completion *completion)
 {
-    wfi_chunk *chunk = wfi_container_of(flight, wfi_chunk, flight);
-    wfi_conn *conn = flight->conn;
+    wfi_chunk *chunk = wfi_container_of(io, wfi_chunk, io);
+    wfi_conn *conn = io->conn;
     wfi_net_fabric_count(&conn->fabric->posted, (size_t)-1);
     if (chunk->state && completion->status == WEFT_ERR_INVALID)
         chunk_spoilt(chunk);
@@ -143,10 +143,10 @@ static void chunk_completed(wfi_flight *flight, const wfi_completion *completion
         wfi_channel_broken(conn); /* calls chunk_dropped */
     else if (chunk->state)
         chunk_done(chunk);
-    wfi_list_push_front(&conn->transport->spare_chunks, &flight->link);
+    wfi_list_push_front(&conn->transport->spare_chunks, &io->link);
 }
 
-static const wfi_flight_ops chunk_ops = {.completed = chunk_completed, .dropped = chunk_dropped};
+static const wfi_io_ops chunk_ops = {.completed = chunk_completed, .dropped = chunk_dropped};
 
 /* ---- Turns ----------------------------------------------------------------------------------------------------- */
 
@@ -307,5 +307,5 @@ void wfi_chunks_free_spares(wfi_transport *transport)
 {
     wfi_list *node;
     while ((node = wfi_list_pop_front(&transport->spare_chunks)))
-        free(wfi_container_of(node, wfi_chunk, flight.link));
+        free(wfi_container_of(node, wfi_chunk, io.link));
 }

@@ -8,7 +8,7 @@
  *   - wfi_peer: one incarnation of a rank.
  *   - wfi_channel: the control or the bulk channel of a peer. It is connected when it is first needed, and connected
  *     again when a connection breaks. It calls its owner (wfi_channel_ops: message/ and bulk/).
- *   - wfi_flight: an operation of the fabric.
+ *   - wfi_io: a send, receive, read or write that was posted on a connection.
  *
  * LIFETIME. A channel exists as long as its peer, and uses one connection (wfi_conn) after another. A connection exists
  * until the fabric has reported its last operation, so a closed one may still exist when its successor is up. An
@@ -39,7 +39,7 @@ typedef struct wfi_net_fabric wfi_net_fabric;
 typedef struct wfi_peer wfi_peer;
 typedef struct wfi_channel wfi_channel;
 typedef struct wfi_conn wfi_conn;
-typedef struct wfi_flight wfi_flight;
+typedef struct wfi_io wfi_io;
 
 #define WFI_CONNECT_LIMIT_NS UINT64_C(1000000000) /* time limit of the first attempt; later ones have longer limits */
 #define WFI_IDLE_NS UINT64_C(5000000000)          /* an unused bulk connection is closed after this time */
@@ -54,18 +54,18 @@ typedef struct wfi_flight wfi_flight;
 
 /* ---- Operations ------------------------------------------------------------------------------------------------ */
 
-typedef struct wfi_flight_ops { /* none is NULL; [locked] */
+typedef struct wfi_io_ops { /* none is NULL; [locked] */
     /* The operation was reported. Its connection may be closed. */
-    void (*completed)(wfi_flight *flight, const wfi_completion *completion);
-    /* Called for each flight in conn->flights when the connection is closed. The fabric reports the operation later. */
-    void (*dropped)(wfi_flight *flight);
-} wfi_flight_ops;
+    void (*completed)(wfi_io *io, const wfi_completion *completion);
+    /* Called for each operation in conn->ios when the connection is closed. The fabric reports it later. */
+    void (*dropped)(wfi_io *io);
+} wfi_io_ops;
 
-struct wfi_flight {
+struct wfi_io {
     wfi_fabric_op op;
-    wfi_list link; /* in conn->flights, or for its owner's use */
+    wfi_list link; /* in conn->ios, or for its owner's use */
     wfi_conn *conn;
-    const wfi_flight_ops *ops;
+    const wfi_io_ops *ops;
 };
 
 /* ---- Channels and connections ---------------------------------------------------------------------------------- */
@@ -158,7 +158,7 @@ struct wfi_conn {
     uint64_t nonce, peer_nonce;
     wfi_conn_keys *keys; /* guarded memory */
     size_t outstanding;  /* operations that the fabric has not reported yet */
-    wfi_list flights;    /* flights that must be dropped when it closes, oldest first */
+    wfi_list ios;        /* wfi_io.link: operations that must be dropped when it closes, oldest first */
 };
 
 static inline void *wfi_conn_own(const wfi_conn *conn) /* the data of the channel's owner: conn_bytes */
@@ -245,7 +245,7 @@ const char *wfi_peer_fabric_name(const wfi_peer *peer, wfi_lane_kind kind);
 size_t wfi_net_fabric_lanes(const wfi_net_fabric *fabric, wfi_lane_kind kind);
 
 /* connection.c */
-void wfi_flight_ignore_drop(wfi_flight *flight); /* a `dropped` for flights that are never in conn->flights */
+void wfi_io_ignore_drop(wfi_io *io); /* a `dropped` for operations that are never in conn->ios */
 wfi_conn *wfi_conn_create(wfi_channel *channel, wfi_net_fabric *fabric, bool ours, uint32_t generation);
 /* After this the fabric no longer accesses the connection's memory. The connection is freed with its last operation. If
  * it was the channel's connection, the crossing one takes its place. */
@@ -401,7 +401,7 @@ struct wfi_net_fabric {
     wfi_fabric *fabric;                       /* (constant) */
     const wfi_fabric_limits *limits;          /* (constant) */
     wfi_reg_cache *cache;                     /* (constant) NULL if keys_per_transfer, without needs_local_regions */
-    wfi_completion completions[WFI_POLL_MAX]; /* [token] polled, and not yet passed to their flights */
+    wfi_completion completions[WFI_POLL_MAX]; /* [token] polled, and not yet passed to their wfi_io */
     size_t completion_count;
     bool stuck;                /* a post failed because a queue was full: try again after the next round */
     size_t zombies;            /* closed connections with operations in flight */

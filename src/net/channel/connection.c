@@ -28,7 +28,7 @@ wfi_conn *wfi_conn_create(wfi_channel *channel, wfi_net_fabric *fabric, bool our
     conn->channel = channel;
     conn->ours = ours;
     conn->generation = generation;
-    wfi_list_init(&conn->flights);
+    wfi_list_init(&conn->ios);
     wfi_list_init(&conn->dial);
     wfi_net_random_bytes(transport->sim, &conn->nonce, sizeof(conn->nonce));
     conn->keys = wfi_guarded_calloc(sizeof(*conn->keys));
@@ -77,10 +77,10 @@ void wfi_conn_close(wfi_conn *conn)
     if (conn->lane)
         conn->fabric->ops->lane_close(conn->lane);
     conn->lane = NULL;
-    /* The flights return to their owners; the operations are still to be reported. */
-    for (wfi_list *node; (node = wfi_list_pop_front(&conn->flights));) {
-        wfi_flight *flight = wfi_container_of(node, wfi_flight, link);
-        flight->ops->dropped(flight);
+    /* The owners get their operations back; the fabric still has to report these. */
+    for (wfi_list *node; (node = wfi_list_pop_front(&conn->ios));) {
+        wfi_io *io = wfi_container_of(node, wfi_io, link);
+        io->ops->dropped(io);
     }
     channel->ops->down(channel, conn);
     conn->up = false;
@@ -105,7 +105,7 @@ bool wfi_conn_is_private(const wfi_conn *conn)
     return ops->is_private && ops->is_private(conn->lane);
 }
 
-void wfi_flight_ignore_drop(wfi_flight *flight)
+void wfi_io_ignore_drop(wfi_io *io)
 {
-    (void)flight;
+    (void)io;
 }

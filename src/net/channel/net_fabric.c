@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* net_fabric.c - an open fabric as a source of progress: passes completions to flights, and events to accept.c. */
+/* net_fabric.c - an open fabric as a source of progress: passes completions to their owners, and events to
+ * accept.c. */
 #include "net/channel/channel.h"
 
 #include "base/error.h"
@@ -26,9 +27,9 @@ static void fabric_take(wfi_source *source)
     wfi_net_fabric *fabric = fabric_of(source);
     for (size_t i = 0; i < fabric->completion_count; i++) {
         const wfi_completion *completion = &fabric->completions[i];
-        wfi_flight *flight = wfi_container_of(completion->op, wfi_flight, op);
-        wfi_conn *conn = flight->conn;
-        flight->ops->completed(flight, completion); /* afterwards the flight may be reused or freed */
+        wfi_io *io = wfi_container_of(completion->op, wfi_io, op);
+        wfi_conn *conn = io->conn;
+        io->ops->completed(io, completion); /* afterwards `io` may be reused or freed */
         wfi_conn_reported(conn);
     }
     fabric->completion_count = 0;

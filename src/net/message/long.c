@@ -180,7 +180,7 @@ void wfi_long_free(wfi_conn *conn)
 
 weft_status wfi_long_receive(wfi_rx *rx)
 {
-    wfi_conn *conn = rx->flight.conn;
+    wfi_conn *conn = rx->io.conn;
     wfi_frames *frames = wfi_conn_frames(conn);
     wfi_control *control = wfi_control_of(conn->channel);
     wfi_long_room *room = &frames->rooms[control->takes], *former = &frames->rooms[rx->length];

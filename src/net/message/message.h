@@ -193,7 +193,7 @@ static inline wfi_control *wfi_peer_control(const wfi_peer *peer)
 }
 
 typedef struct wfi_rx {
-    wfi_flight flight;
+    wfi_io io;
     uint8_t *head; /* WFI_RECEIVE_HEAD bytes */
     uint8_t *rest; /* the other bytes; if it is not short, they follow `head` */
     wfi_length length;
@@ -222,12 +222,12 @@ static inline wfi_frames *wfi_conn_frames(const wfi_conn *conn)
 }
 
 typedef struct wfi_tx {
-    wfi_flight flight;
+    wfi_io io;
     wfi_region *region; /* of `data`, if the fabric needs one */
     unsigned count;     /* number of messages; 0: a bare acknowledgement */
     size_t used;        /* bytes of `data` in use */
     size_t room;        /* size of `data` */
-    atomic_uint refs;   /* of the flight or the spares; of the owner of a message */
+    atomic_uint refs;   /* of the fabric or the spares; of the owner of a message */
     uint8_t data[];
 } wfi_tx;
 

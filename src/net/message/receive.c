@@ -20,7 +20,7 @@
 
 static_assert(HEADS_BYTES <= PAGE_BYTES, "the heads fit a page");
 
-static const wfi_flight_ops rx_ops;
+static const wfi_io_ops rx_ops;
 
 /* ---- Receives -------------------------------------------------------------------------------------------------- */
 
@@ -39,8 +39,8 @@ weft_status wfi_receives_make(wfi_conn *conn)
     if (!frames->receives || !frames->receive_data)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < WFI_RECEIVE_DEPTH; i++) {
-        frames->receives[i].flight.conn = conn;
-        frames->receives[i].flight.ops = &rx_ops;
+        frames->receives[i].io.conn = conn;
+        frames->receives[i].io.ops = &rx_ops;
         frames->receives[i].head = frames->receive_data + i * WFI_RECEIVE_HEAD;
         frames->receives[i].rest = frames->receive_data + HEADS_BYTES + i * REST_BYTES;
     }
@@ -60,7 +60,7 @@ weft_status wfi_receives_make(wfi_conn *conn)
 
 static weft_status rx_post(wfi_rx *rx)
 {
-    wfi_conn *conn = rx->flight.conn;
+    wfi_conn *conn = rx->io.conn;
     const wfi_frames *frames = wfi_conn_frames(conn);
     weft_status status = wfi_long_receive(rx);
     if (status)
@@ -69,7 +69,7 @@ static weft_status rx_post(wfi_rx *rx)
     wfi_region *region = rx->length ? frames->rooms[rx->length].region : frames->receive_region;
     const wfi_receive_buffer buffers[] = {{.data = rx->head, .size = WFI_RECEIVE_HEAD, .region = region},
                                           {.data = rx->rest, .size = rest, .region = region}};
-    status = conn->fabric->ops->post_recv(conn->lane, &rx->flight.op, buffers, 2);
+    status = conn->fabric->ops->post_recv(conn->lane, &rx->io.op, buffers, 2);
     conn->outstanding += status == WEFT_OK;
     return status;
 }
@@ -187,7 +187,7 @@ static void take_frame(wfi_conn *conn, const uint8_t *data, size_t size)
 
 static void receive(wfi_rx *rx, size_t size)
 {
-    wfi_conn *conn = rx->flight.conn;
+    wfi_conn *conn = rx->io.conn;
     wfi_frames *frames = wfi_conn_frames(conn);
     uint8_t whole[WFI_FRAME_BYTES];
     if (conn->channel->crossing ==
@@ -222,29 +222,29 @@ static void receive(wfi_rx *rx, size_t size)
         wfi_peer_send_ack(conn->peer);
 }
 
-static void frame_received(wfi_flight *flight, const wfi_completion *completion)
+static void frame_received(wfi_io *io, const wfi_completion *completion)
 {
-    wfi_rx *rx = wfi_container_of(flight, wfi_rx, flight);
-    wfi_conn *conn = flight->conn;
+    wfi_rx *rx = wfi_container_of(io, wfi_rx, io);
+    wfi_conn *conn = io->conn;
     if (conn->closed)
         return;
     if (completion->status) {
         wfi_channel_broken(conn);
     } else if (!conn->keyed) { /* the peer's first frames arrived before its answer, which uses another queue */
         rx->size = completion->size;
-        wfi_list_push_back(&wfi_conn_frames(conn)->early, &rx->flight.link);
+        wfi_list_push_back(&wfi_conn_frames(conn)->early, &rx->io.link);
     } else {
         receive(rx, completion->size);
     }
 }
 
-static const wfi_flight_ops rx_ops = {.completed = frame_received, .dropped = wfi_flight_ignore_drop};
+static const wfi_io_ops rx_ops = {.completed = frame_received, .dropped = wfi_io_ignore_drop};
 
 void wfi_frames_early(wfi_conn *conn)
 {
     wfi_list *node;
     while (!conn->closed && (node = wfi_list_pop_front(&wfi_conn_frames(conn)->early))) {
-        wfi_rx *rx = wfi_container_of(node, wfi_rx, flight.link);
+        wfi_rx *rx = wfi_container_of(node, wfi_rx, io.link);
         receive(rx, rx->size);
     }
 }

@@ -23,15 +23,15 @@
 
 /* ---- Buffers --------------------------------------------------------------------------------------------------- */
 
-static const wfi_flight_ops tx_ops;
+static const wfi_io_ops tx_ops;
 
 static wfi_tx *tx_allocate(size_t room)
 {
     wfi_tx *tx = malloc(sizeof(*tx) + room);
     if (!tx)
         return NULL;
-    wfi_list_init(&tx->flight.link);
-    tx->flight.ops = &tx_ops;
+    wfi_list_init(&tx->io.link);
+    tx->io.ops = &tx_ops;
     tx->region = NULL;
     tx->room = room;
     atomic_init(&tx->refs, 1);
@@ -68,7 +68,7 @@ static wfi_tx *tx_take(wfi_conn *conn, const wfi_message *first)
         atomic_fetch_add(&tx->refs, 1);
     } else if (spare) {
         fabric->spare_count--;
-        tx = wfi_container_of(spare, wfi_tx, flight.link);
+        tx = wfi_container_of(spare, wfi_tx, io.link);
     } else {
         tx = tx_allocate(room);
         if (tx && registers &&
@@ -91,7 +91,7 @@ static void tx_recycle(wfi_net_fabric *fabric, wfi_tx *tx)
 {
     bool is_ours = tx->room == WFI_FRAME_BYTES && atomic_load(&tx->refs) == 1; /* not a message's */
     if (is_ours && fabric->spare_count < SPARE_FRAMES && !fabric->transport->closing) {
-        wfi_list_push_front(&fabric->spares, &tx->flight.link);
+        wfi_list_push_front(&fabric->spares, &tx->io.link);
         fabric->spare_count++;
         return;
     }
@@ -104,7 +104,7 @@ void wfi_frames_unregister_spares(wfi_net_fabric *fabric)
 {
     if (fabric->limits->copied_max < WFI_FRAME_BYTES)
         return;
-    WFI_FOR_LIST (wfi_tx, tx, &fabric->spares, flight.link) {
+    WFI_FOR_LIST (wfi_tx, tx, &fabric->spares, io.link) {
         if (tx->region)
             fabric->ops->region_close(fabric->fabric, tx->region);
         tx->region = NULL;
@@ -160,13 +160,13 @@ static bool post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
                       .size = (uint32_t)tx->used};
     wfi_iov whole = {.data = tx->data, .size = tx->used, .region = tx->region};
     wfi_frame_write(&head, wfi_conn_is_private(conn) ? NULL : conn->keys->out, tx->data);
-    tx->flight.conn = conn;
+    tx->io.conn = conn;
     weft_status status = WEFT_ERR_MEMORY;
     if (tx->used <= fabric->limits->inject_max)
         status = fabric->ops->inject(conn->lane, tx->data, tx->used);
     bool is_injected = !status;
     if (status == WEFT_ERR_MEMORY) /* it is too long to inject, or there was no memory for a copy */
-        status = fabric->ops->send(conn->lane, &tx->flight.op, &whole, 1);
+        status = fabric->ops->send(conn->lane, &tx->io.op, &whole, 1);
     if (status || is_injected) {
         tx_recycle(fabric, tx);
     } else {
@@ -279,16 +279,16 @@ void wfi_peer_send_ack(wfi_peer *peer)
         (void)post_frame(conn, tx, wfi_peer_control(peer)->sequence + 1);
 }
 
-static void frame_sent(wfi_flight *flight, const wfi_completion *completion)
+static void frame_sent(wfi_io *io, const wfi_completion *completion)
 {
-    wfi_conn *conn = flight->conn;
+    wfi_conn *conn = io->conn;
     wfi_net_fabric_count(&conn->fabric->posted, (size_t)-1);
     if (!conn->closed && completion->status)
         wfi_channel_broken(conn);
-    tx_recycle(conn->fabric, wfi_container_of(flight, wfi_tx, flight));
+    tx_recycle(conn->fabric, wfi_container_of(io, wfi_tx, io));
 }
 
-static const wfi_flight_ops tx_ops = {.completed = frame_sent, .dropped = wfi_flight_ignore_drop};
+static const wfi_io_ops tx_ops = {.completed = frame_sent, .dropped = wfi_io_ignore_drop};
 
 /* ---- The functions of message.h -------------------------------------------------------------------------------- */
 
@@ -334,5 +334,5 @@ void wfi_frames_free_spares(wfi_transport *transport)
     assert(transport->closing);
     for (size_t i = 0; i < transport->fabric_count; i++)
         while ((node = wfi_list_pop_front(&transport->fabrics[i].spares)))
-            tx_recycle(&transport->fabrics[i], wfi_container_of(node, wfi_tx, flight.link));
+            tx_recycle(&transport->fabrics[i], wfi_container_of(node, wfi_tx, io.link));
 }
