@@ -146,7 +146,7 @@ void wfi_group_depend(weft_group *group, int change)
 void wfi_group_wake(const weft_group *group)
 {
     if (group->woken)
-        wfi_future_settle(group->woken, NULL, NULL);
+        wfi_complete_future(group->woken, NULL, NULL);
 }
 
 /* ---- Its error --------------------------------------------------------------------------------------------------- */

@@ -301,7 +301,7 @@ typedef struct wfi_groups {     /* an agent's data about groups */
     uint64_t last_operation;
     size_t under_way;     /* operations, including those that are being freed */
     size_t messages;      /* messages not delivered yet */
-    weft_future *settled; /* completes when there are none; NULL: no caller waits */
+    weft_future *drained; /* completes when there are none; NULL: no caller waits */
 } wfi_groups;
 
 static inline wfi_groups *wfi_groups_of(const weft_agent *agent)

@@ -443,17 +443,17 @@ static void tell_of_operations(weft_agent *agent, wfi_awaits *out)
 static void flush_messages(weft_agent *agent)
 {
     wfi_groups *groups = wfi_groups_of(agent);
-    weft_future *settled = NULL;
+    weft_future *drained = NULL;
     wfi_net_lock(agent->net);
     if (groups->messages && !agent->gone)
-        settled = groups->settled = wfi_agent_future(agent);
+        drained = groups->drained = wfi_agent_future(agent);
     uint64_t until = wfi_deadline(wfi_net_clock(agent->net), STOP_GRACE_MS);
     wfi_net_unlock(agent->net);
-    if (!settled)
+    if (!drained)
         return;
-    while (agent->options.values.no_threads && !weft_future_done(settled) && wfi_now(wfi_net_clock(agent->net)) < until)
+    while (agent->options.values.no_threads && !weft_future_done(drained) && wfi_now(wfi_net_clock(agent->net)) < until)
         wfi_agent_progress(agent, 1);
-    weft_status status = agent->options.values.no_threads ? WEFT_OK : wfi_future_wait_until(settled, until);
+    weft_status status = agent->options.values.no_threads ? WEFT_OK : wfi_future_wait_until(drained, until);
     (void)status; /* otherwise members that did not receive them learn that this worker has left */
 }
 
@@ -492,7 +492,7 @@ static void close_groups(weft_agent *agent)
     wfi_groups *groups = wfi_groups_of(agent);
     if (!groups)
         return;
-    weft_future_unref(groups->settled);
+    weft_future_unref(groups->drained);
     wfi_map_fini(&groups->open);
     wfi_map_fini(&groups->operations);
 }

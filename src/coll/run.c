@@ -103,7 +103,7 @@ static void end_operation(wfi_task *task)
                               operation->failing ? weft_error_code(weft_future_error(operation->future)) : status);
     if (!weft_future_done(operation->future)) {
         weft_error *error = status ? no_results(operation, status) : NULL;
-        wfi_future_settle(operation->future, operation->values, error);
+        wfi_complete_future(operation->future, operation->values, error);
         weft_error_unref(error);
     }
     wfi_operation_free(operation);
@@ -129,9 +129,9 @@ static void finish(wfi_operation *operation)
     if (operation->failing || !operation->finish)
         wfi_operation_count(operation, operation->failing);
     if (operation->failing)
-        wfi_future_settle(operation->future, NULL, group->over);
+        wfi_complete_future(operation->future, NULL, group->over);
     else if (!operation->finish)
-        wfi_future_settle(operation->future, operation->values, NULL);
+        wfi_complete_future(operation->future, operation->values, NULL);
     operation->end.run = end_operation;
     wfi_net_defer(group->agent->net, &operation->end, WFI_DEFER_RELEASE);
 }

@@ -68,8 +68,8 @@ static void sent(wfi_message *sent, weft_status status)
     if (starved)
         wfi_group_break_for(group, status, me, "rank %d: a message to rank %d: %s", me, message->to,
                             weft_status_text(status));
-    if (!--groups->messages && groups->settled)
-        wfi_future_settle(groups->settled, NULL, NULL);
+    if (!--groups->messages && groups->drained)
+        wfi_complete_future(groups->drained, NULL, NULL);
     message->release.run = release_message;
     wfi_net_defer(group->agent->net, &message->release, WFI_DEFER_RELEASE);
 }

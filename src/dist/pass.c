@@ -508,7 +508,7 @@ static void end_well(wfi_pass *pass)
     answer_all(&unanswered, pass->joined_by, failure);
     free(unanswered.items);
     if (pass->future)
-        wfi_future_settle(pass->future, NULL, failure);
+        wfi_complete_future(pass->future, NULL, failure);
     weft_error_unref(failure);
 }
 
@@ -536,7 +536,7 @@ static void fail(wfi_pass *pass, weft_error *error)
     free(unanswered.items);
     wfi_pass_abort(pass, error);
     if (pass->future)
-        wfi_future_settle(pass->future, NULL, error);
+        wfi_complete_future(pass->future, NULL, error);
     weft_error_unref(error);
 }
 

@@ -113,7 +113,7 @@ static void complete_end(weft_context *context, const weft_error *error)
 {
     if (!context->ended)
         return;
-    wfi_future_settle(context->ended, NULL, error);
+    wfi_complete_future(context->ended, NULL, error);
     weft_future_unref(context->ended);
     context->ended = NULL;
 }

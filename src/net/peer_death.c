@@ -40,7 +40,7 @@ void wfi_peer_gone(wfi_peer *peer, weft_status why, const char *text)
     else if (asprintf(&peer->gone_text, "rank %d (%s) %s: %s", peer->rank, wfi_peer_name(peer), how, text) < 0)
         peer->gone_text = NULL;
     wfi_peer_fail(peer, why);
-    wfi_progress_settle(transport->progress);
+    wfi_progress_call_owners(transport->progress);
     WFI_FOR_CLIENTS (client, transport, peer_gone)
         client->upcalls->peer_gone(client->arg, peer, why, text);
 }

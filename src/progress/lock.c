@@ -25,7 +25,7 @@ void wfi_progress_end(wfi_progress *progress, wfi_done *done, wfi_done_kind kind
     wfi_list_push_back(&progress->done[kind], &done->link);
 }
 
-void wfi_progress_settle(wfi_progress *progress)
+void wfi_progress_call_owners(wfi_progress *progress)
 {
     wfi_assert_held(&progress->lock);
     for (int kind = 0; kind < WFI_DONE_KINDS;) {
@@ -110,7 +110,7 @@ wfi_task *wfi_progress_unlock_as(wfi_progress *progress, wfi_role role)
         wfi_mutex_unlock(&progress->lock);
         return NULL;
     }
-    wfi_progress_settle(progress);
+    wfi_progress_call_owners(progress);
     progress->has_now = false;
     for (int kind = 0; kind < WFI_DEFER_KINDS; kind++) {
         wfi_list_init(&lists[kind]);

@@ -250,8 +250,8 @@ size_t wfi_progress_outstanding(wfi_progress *progress);  /* of all sources; [lo
 void wfi_progress_lock(wfi_progress *progress);
 void wfi_progress_unlock(wfi_progress *progress); /* and does the deferred work */
 wfi_task *wfi_progress_unlock_as(wfi_progress *progress,
-                                 wfi_role role);  /* a leader gets the first task, and runs it itself */
-void wfi_progress_settle(wfi_progress *progress); /* calls the owners of what has ended; [locked] */
+                                 wfi_role role);       /* a leader gets the first task, and runs it itself */
+void wfi_progress_call_owners(wfi_progress *progress); /* calls the owners of what has ended; [locked] */
 void wfi_progress_end(wfi_progress *progress, wfi_done *done, wfi_done_kind kind);    /* [locked] */
 void wfi_progress_defer(wfi_progress *progress, wfi_task *task, wfi_defer_kind kind); /* [locked] */
 /* Whether all deferred releases have been done, by any thread. [locked] */

@@ -412,9 +412,9 @@ const weft_agent_options *inside_resolve(const weft_agent_options *given, weft_s
     return resolves ? NULL : &resolved.values;
 }
 
-void inside_settle(int rank, const char *name)
+void inside_set_identity(int rank, const char *name)
 {
-    wfi_options_settle(&resolved, rank, name);
+    wfi_options_set_identity(&resolved, rank, name);
 }
 
 void inside_share(int agents)

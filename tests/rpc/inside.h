@@ -138,8 +138,8 @@ size_t inside_keys(weft_agent *agent, int other, inside_key *keys, size_t room);
 /* As weft_agent_open makes them of what is given and the environment. NULL: refused, with its status and error. Good
  * until the next one; `status` and `error` may be NULL where it must not fail. */
 const weft_agent_options *inside_resolve(const weft_agent_options *given, weft_status *status, weft_error **error);
-void inside_settle(int rank, const char *name); /* changes the resolved ones: when the store has given both */
-void inside_share(int agents);                  /* the same: when it is known how many agents the process has */
-void inside_wipe(void);                         /* the same: when the secret is not needed any more */
+void inside_set_identity(int rank, const char *name); /* changes the resolved ones: when the store has given both */
+void inside_share(int agents);                        /* the same: when it is known how many agents the process has */
+void inside_wipe(void);                               /* the same: when the secret is not needed any more */
 
 #endif

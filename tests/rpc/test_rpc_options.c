@@ -395,7 +395,7 @@ static void test_elastic(void **state)
     assert_int_equal(out->rank, WEFT_ANY_RANK);
     assert_int_equal(out->world_size, 4);
     assert_string_equal(out->name, "");
-    inside_settle(3, "worker3");
+    inside_set_identity(3, "worker3");
     assert_int_equal(out->rank, 3);
     assert_string_equal(out->name, "worker3");
     setenv("RANK", "-1", 1);

@@ -219,12 +219,12 @@ typedef struct wfi_bulk {
     wfi_list exposed;                            /* wfi_exposed.link */
     wfi_control_message revalidate, revalidated; /* question and answer whether memory is still exposed */
     wfi_control_message dial;                    /* asks the peer to open a bulk connection */
-    wfi_transfer_state *asked; /* the transfer of the last question; NULL: no transfer waits for an answer */
-    size_t asked_segment;      /* the segment of the last question */
-    uint64_t asked_offset;     /* the offset of its range in that segment */
-    uint64_t questions;        /* number of the last question */
-    uint32_t settled;          /* generation of the connection that the peer named in its last answer; 0: none */
-    wfi_query query;           /* the peer's newest question */
+    wfi_transfer_state *asked;    /* the transfer of the last question; NULL: no transfer waits for an answer */
+    size_t asked_segment;         /* the segment of the last question */
+    uint64_t asked_offset;        /* the offset of its range in that segment */
+    uint64_t questions;           /* number of the last question */
+    uint32_t answered_generation; /* generation of the connection that the peer named in its last answer; 0: none */
+    wfi_query query;              /* the peer's newest question */
     bool answer_due; /* `query` is answered when the previous answer has arrived and `registration` has ended */
     wfi_registration *registration; /* of the memory of a query; NULL: none is in progress */
     uint64_t ended_by_peer;         /* connections that the peer closed on purpose, by its last hello */

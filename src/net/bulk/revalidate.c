@@ -143,7 +143,7 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
         return;
     }
     if (answer != WFI_NOT_ON_THIS_FABRIC)
-        bulk->settled = generation;
+        bulk->answered_generation = generation;
     if (answer == WFI_STILL_EXPOSED) {
         wfi_segment *segment = &state->owner->segments[bulk->asked_segment];
         there.address -= bulk->asked_offset;

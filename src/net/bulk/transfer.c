@@ -230,7 +230,7 @@ uint32_t wfi_peer_bulk_generation(const wfi_peer *peer)
     const wfi_bulk *bulk = wfi_peer_bulk(peer);
     const wfi_conn *conn = wfi_channel_up(&bulk->channel);
     wfi_assert_held(&peer->transport->progress->lock);
-    return conn && conn->generation == bulk->settled ? conn->generation : 0;
+    return conn && conn->generation == bulk->answered_generation ? conn->generation : 0;
 }
 
 bool wfi_peer_can_push(const wfi_peer *peer)

@@ -132,7 +132,7 @@ static void on_joined(void *arg)
 {
     weft_agent *agent = arg;
     int rank = wfi_net_rank(agent->net);
-    wfi_options_settle(&agent->options, rank, wfi_net_member(agent->net, rank)->name);
+    wfi_options_set_identity(&agent->options, rank, wfi_net_member(agent->net, rank)->name);
     if (agent->options.values.sim)
         return;
     /* The job's processes on this machine share its cores; the launcher or, without one, the member table gives their
@@ -311,7 +311,7 @@ static void stop_from_outside(weft_agent *agent)
     wfi_net_lock(agent->net);
     agent->stopped = true;
     if (agent->served)
-        wfi_future_settle(agent->served, NULL, NULL); /* weft_agent_serve on another thread */
+        wfi_complete_future(agent->served, NULL, NULL); /* weft_agent_serve on another thread */
     WFI_FOR_COMPONENTS (component, end)
         component->end(agent);
     WFI_FOR_COMPONENTS (component, fail)

@@ -212,7 +212,7 @@ weft_future *wfi_agent_future(weft_agent *agent);
 weft_future *wfi_failed_future(weft_agent *agent, const weft_error *error); /* the same, completed with `error` */
 /* Completes the future with `error`, or with `values` (borrowed; may be NULL). No-op if it is complete, because its
  * user cancelled it. */
-void wfi_future_settle(weft_future *future, const weft_values *values, const weft_error *error);
+void wfi_complete_future(weft_future *future, const weft_values *values, const weft_error *error);
 
 /* Register a function, like weft_agent_register. *error (may be NULL) names the faulty field; it is not set if memory
  * is out. Only wfi_function_register allows weft's own names ("weft:..."). Any thread. */

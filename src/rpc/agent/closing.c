@@ -100,9 +100,9 @@ void wfi_on_probe(void *arg, uint64_t wave)
 void wfi_on_terminated(void *arg)
 {
     weft_agent *agent = arg;
-    wfi_future_settle(agent->terminated, NULL, NULL); /* no-op if it is complete */
+    wfi_complete_future(agent->terminated, NULL, NULL); /* no-op if it is complete */
     if (agent->served)
-        wfi_future_settle(agent->served, NULL, NULL);
+        wfi_complete_future(agent->served, NULL, NULL);
 }
 
 /* [agent lock] */
@@ -154,7 +154,7 @@ void wfi_on_served(void *arg, uint64_t number)
 {
     weft_agent *agent = arg;
     if (agent->served && number == agent->serve_number)
-        wfi_future_settle(agent->served, NULL, NULL);
+        wfi_complete_future(agent->served, NULL, NULL);
 }
 
 /* Serves until `served` is complete, or the wait for it fails. Without a wait the store is not told: it could not

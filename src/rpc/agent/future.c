@@ -15,11 +15,11 @@ weft_future *wfi_failed_future(weft_agent *agent, const weft_error *error)
 {
     weft_future *future = wfi_agent_future(agent);
     if (future)
-        wfi_future_settle(future, NULL, error);
+        wfi_complete_future(future, NULL, error);
     return future;
 }
 
-void wfi_future_settle(weft_future *future, const weft_values *values, const weft_error *error)
+void wfi_complete_future(weft_future *future, const weft_values *values, const weft_error *error)
 {
     if (error)
         (void)!wfi_future_fail(future, error);

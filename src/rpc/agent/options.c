@@ -480,7 +480,7 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
     return status;
 }
 
-void wfi_options_settle(wfi_options *options, int rank, const char *name)
+void wfi_options_set_identity(wfi_options *options, int rank, const char *name)
 {
     options->values.rank = rank;
     snprintf(options->name, sizeof(options->name), "%s", name);

@@ -25,7 +25,7 @@ typedef struct wfi_options {
  */
 weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *out, weft_error **error);
 /* Sets the rank and the name that the store gave. */
-void wfi_options_settle(wfi_options *options, int rank, const char *name);
+void wfi_options_set_identity(wfi_options *options, int rank, const char *name);
 /* Sets the default budget of one of `agents` agents of this process. Called when the number of workers on this machine
  * is known (topo/quota.h). */
 void wfi_options_share(wfi_options *options, int agents);

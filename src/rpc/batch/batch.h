@@ -129,7 +129,7 @@ void wfi_batch_expect(void *call, const wfi_tensor_types *types);
 weft_tensor *wfi_batch_place(void *call, size_t index, weft_dtype dtype, weft_shape shape);
 /* The call's arguments have arrived: marks its row as ready, after giving it one if it has none. False: memory is
  * out. */
-bool wfi_batch_settle(weft_call *call, const wfi_tensor_types *types);
+bool wfi_batch_make_ready(weft_call *call, const wfi_tensor_types *types);
 void wfi_batch_leave_row(weft_call *call); /* no-op if it has none */
 /* The rows that a client has in the batch; none if `client` is NULL. */
 wfi_row_count wfi_batch_count_of(const weft_batch *batch, const wfi_batch_client *client);

@@ -265,7 +265,7 @@ static void join(weft_call *call)
         call->batch->rows[call->row].placed = 0; /* it stays charged for its tensors */
         wfi_batch_leave_row(call);
     }
-    if (!error && !wfi_batch_settle(call, &types))
+    if (!error && !wfi_batch_make_ready(call, &types))
         error = wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for a batch");
     if (error) {
         refuse_batched(call, error);

@@ -327,7 +327,7 @@ weft_tensor *wfi_batch_place(void *arg, size_t index, weft_dtype dtype, weft_sha
     return row;
 }
 
-bool wfi_batch_settle(weft_call *call, const wfi_tensor_types *types)
+bool wfi_batch_make_ready(weft_call *call, const wfi_tensor_types *types)
 {
     if (!call->batch && !find_row(call, types->items))
         return false;

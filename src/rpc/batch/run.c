@@ -296,7 +296,7 @@ void wfi_batch_task(wfi_task *task)
         wfi_net_lock(batch->agent->net);
         batch->has_returned = true; /* other threads may have finished the batch meanwhile */
         if (batch->agent->closing || batch->agent->stopped)
-            wfi_local_settle_returned(batch->agent);
+            wfi_local_complete_returned(batch->agent);
         wfi_net_unlock(batch->agent->net);
         let_go_of(batch, 1);
         return;

@@ -91,7 +91,7 @@ static void awaited_calls(weft_agent *agent, wfi_awaits *out)
 static void fail_calls_of_all(weft_agent *agent, weft_status why, const char *text)
 {
     fail_calls(agent, NULL, why, text);
-    wfi_local_settle_returned(agent);
+    wfi_local_complete_returned(agent);
 }
 
 static void free_client(weft_agent *agent)
@@ -106,7 +106,7 @@ const wfi_component wfi_client_component = {
     .peer_gone = on_peer_gone,
     .unreachable = on_peer_unreachable,
     .self_gone = fail_calls_of_all,
-    .closing = wfi_local_settle_returned,
+    .closing = wfi_local_complete_returned,
     .busy = has_calls,
     .awaits = awaited_calls,
     .fail = fail_calls_of_all,

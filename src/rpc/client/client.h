@@ -145,7 +145,7 @@ void wfi_call_withdraw(wfi_request *call,
  * [agent lock] */
 void wfi_local_let_go(weft_call *call);
 /* Completes failed calls whose arguments are no longer read: closing has begun, or a batch was left. [agent lock] */
-void wfi_local_settle_returned(weft_agent *agent);
+void wfi_local_complete_returned(weft_agent *agent);
 
 /* Fails the calls that the message names. [agent lock] */
 void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader);
@@ -156,7 +156,8 @@ void wfi_call_drop_hold(wfi_request *call);                                    /
 void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_error *error, bool peer_done);
 /* Completes a call's future, and `remote` unless it is NULL, with `values` or `error` (one of them; borrowed). All
  * calls complete here. [agent lock] */
-void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *values, const weft_error *error);
+void wfi_call_complete_future(weft_future *future, weft_rref *remote, const weft_values *values,
+                              const weft_error *error);
 /* Fails the call on this worker's side; the error says whether the handler may have run. Stops transfers first.
  * [agent lock] */
 void wfi_call_fail(wfi_request *call, weft_status why, const char *text);

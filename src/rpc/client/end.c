@@ -31,7 +31,7 @@ void wfi_items_in_free(wfi_items_in *items)
     free(items);
 }
 
-static bool settled(const wfi_items_in *items)
+static bool is_drained(const wfi_items_in *items)
 {
     if (items->in_hand)
         return false;
@@ -44,9 +44,9 @@ static bool settled(const wfi_items_in *items)
     return true;
 }
 
-void wfi_items_in_settle(wfi_items_in *items)
+void wfi_items_in_complete_call(wfi_items_in *items)
 {
-    if (!items->waiting || !settled(items))
+    if (!items->waiting || !is_drained(items))
         return;
     weft_error *error = items->error;
     items->error = NULL;
@@ -69,7 +69,7 @@ bool wfi_items_in_wait(wfi_items_in *items, const weft_values *values, const wef
             if (items->slots[i].state == SLOT_COMING)
                 wfi_inbound_cancel(&items->slots[i].inbound);
     }
-    if (settled(items))
+    if (is_drained(items))
         return false;
     items->waiting = true;
     items->values = values;
@@ -139,9 +139,10 @@ static void landed(const wfi_request *call)
             wfi_storage_wrote(call->land[i]->storage); /* tapes detect that a recorded value has changed */
 }
 
-void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *values, const weft_error *error)
+void wfi_call_complete_future(weft_future *future, weft_rref *remote, const weft_values *values,
+                              const weft_error *error)
 {
-    wfi_future_settle(future, values, error);
+    wfi_complete_future(future, values, error);
     if (remote)
         wfi_rref_created(remote, error);
 }
@@ -161,7 +162,7 @@ void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_
     wfi_net_timer_clear(agent->net, &call->timer);
     wfi_observed seen = {
         .id = call->id, .rank = wfi_call_rank(call), .peer = call->peer, .function = call->function, .error = error};
-    wfi_observe_settled(agent, seen, &call->span);
+    wfi_observe_completed(agent, seen, &call->span);
     if (call->peer)
         wfi_peer_depend(call->peer, -1, call->kept_bytes);
     wfi_notifications_release(agent, &call->notifications);
@@ -176,7 +177,7 @@ void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_
     }
     agent->stats.calls_finished++;
     agent->stats.calls_failed += error != NULL;
-    wfi_call_settle(call->future, call->is_attempt ? NULL : call->remote, values, error);
+    wfi_call_complete_future(call->future, call->is_attempt ? NULL : call->remote, values, error);
     wfi_call_drop_hold(call);
 }
 
@@ -220,7 +221,7 @@ static void give_up(wfi_request *request, weft_status why, const char *text)
     wfi_serve_cancel(call, why, text);
 }
 
-void wfi_local_settle_returned(weft_agent *agent)
+void wfi_local_complete_returned(weft_agent *agent)
 {
     size_t cursor = 0;
     for (weft_call *call; (call = wfi_map_next(&agent->peers[wfi_agent_rank(agent)].serving, &cursor, NULL));)

@@ -147,7 +147,7 @@ static weft_status answer_here(weft_agent *agent, weft_future *value, int owner,
     if (status) {
         weft_future_unref(answer);
     } else {
-        wfi_future_settle(answer, one, error);
+        wfi_complete_future(answer, one, error);
         *out = answer;
     }
     weft_values_unref(one);
@@ -213,7 +213,7 @@ weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values *
 static weft_status follow(weft_future *value, weft_future *made, void *arg)
 {
     (void)arg;
-    wfi_future_settle(made, NULL, weft_future_error(value));
+    wfi_complete_future(made, NULL, weft_future_error(value));
     return WEFT_OK;
 }
 
@@ -266,7 +266,7 @@ weft_future *weft_rref_created(weft_rref *rref)
         return NULL;
     bool is_here = rref->value && weft_future_done(rref->value);
     weft_error *closed = is_here ? NULL : weft_error_create(WEFT_ERR_CLOSED, "this worker closed its agent");
-    wfi_future_settle(future, NULL, is_here ? weft_future_error(rref->value) : closed);
+    wfi_complete_future(future, NULL, is_here ? weft_future_error(rref->value) : closed);
     weft_error_unref(closed);
     return future;
 }

@@ -114,7 +114,7 @@ static void finish(retry *r, const weft_values *values, const weft_error *error)
     wfi_room_leave(&r->room);
     wfi_list_remove(&r->link);
     wfi_child_end(&r->child, failure);
-    wfi_call_settle(r->future, r->spec.remote, values, failure);
+    wfi_call_complete_future(r->future, r->spec.remote, values, failure);
     weft_error_unref(failure);
     wfi_net_defer(r->agent->net, &r->task, WFI_DEFER_RELEASE);
 }

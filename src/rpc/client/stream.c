@@ -72,7 +72,7 @@ static void hand_over_all(wfi_task *task)
         items->next++;
     }
     items->running = false;
-    wfi_items_in_settle(items);
+    wfi_items_in_complete_call(items);
     wfi_call_drop_hold(items->call);
     wfi_net_unlock(net);
 }
@@ -112,7 +112,7 @@ static void item_ready(wfi_inbound *inbound, weft_status status)
     }
     s->state = status || items->stopped ? SLOT_FREE : SLOT_READY; /* its contents are freed with the call */
     if (items->stopped) {
-        wfi_items_in_settle(items);
+        wfi_items_in_complete_call(items);
     } else if (status) {
         wfi_error_detail detail = {.code = status,
                                    .remote_code = WEFT_ERR_UNKNOWN, /* the handler has begun */

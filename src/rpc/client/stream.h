@@ -56,7 +56,7 @@ void wfi_items_in_expect_given(wfi_items_in *items); /* the same: those given wi
  */
 bool wfi_items_in_wait(wfi_items_in *items, const weft_values *values, const weft_error *error, bool peer_done,
                        bool stop);
-void wfi_items_in_settle(
+void wfi_items_in_complete_call(
     wfi_items_in *items); /* an item was taken or has failed: completes a call that waits. [agent lock] */
 void wfi_items_in_empty(wfi_item_slot *s); /* frees the item */
 

@@ -213,7 +213,7 @@ void wfi_observe_replied(weft_agent *agent, wfi_span *span)
         span->run_ns = wfi_net_now(agent->net);
 }
 
-void wfi_observe_settled(weft_agent *agent, wfi_observed call, const wfi_span *span)
+void wfi_observe_completed(weft_agent *agent, wfi_observed call, const wfi_span *span)
 {
     wfi_call_observer *observer = agent->observer;
     uint64_t end_ns = wfi_net_now(agent->net);

@@ -83,7 +83,7 @@ void wfi_observe_started(weft_agent *agent, wfi_span *span, const wfi_span *with
 void wfi_observe_sent(weft_agent *agent, wfi_span *span);
 void wfi_observe_replied(weft_agent *agent, wfi_span *span); /* results may still have to be pulled */
 /* The future of a call of this worker completes. */
-void wfi_observe_settled(weft_agent *agent, wfi_observed call, const wfi_span *span);
+void wfi_observe_completed(weft_agent *agent, wfi_observed call, const wfi_span *span);
 
 /* The header of a call was read: trace, parent and left_ns (of the caller's clock) are in its span. */
 void wfi_observe_arrived(weft_agent *agent, wfi_span *span);

@@ -294,7 +294,7 @@ void wfi_rref_created(weft_rref *rref, const weft_error *error)
         rref->unknown = true;
     }
     if (rref->made)
-        wfi_future_settle(rref->made, NULL, rref->error);
+        wfi_complete_future(rref->made, NULL, rref->error);
     weft_future_unref(rref->made);
     rref->made = NULL;
 }

@@ -81,7 +81,7 @@ static void fail_value(wfi_owned *owned, weft_status why, const char *text)
         return;
     wfi_error_detail detail = {.code = why, .remote_code = WEFT_ERR_UNKNOWN, .worker = wfi_agent_rank(owned->agent)};
     weft_error *error = wfi_error_create(&detail, "%s", text);
-    wfi_future_settle(owned->value, NULL, error);
+    wfi_complete_future(owned->value, NULL, error);
     weft_error_unref(error);
 }
 
@@ -317,7 +317,7 @@ void wfi_owned_give_up(wfi_owned *owned, const weft_error *why)
 {
     owned->given_up = true;
     if (!owned->makers)
-        wfi_future_settle(owned->value, NULL, owned->refused ? owned->refused : why);
+        wfi_complete_future(owned->value, NULL, owned->refused ? owned->refused : why);
 }
 
 void wfi_owned_finish(wfi_owned *owned, const wfi_made *made)
@@ -331,7 +331,7 @@ void wfi_owned_finish(wfi_owned *owned, const wfi_made *made)
         (void)!wfi_future_complete(owned->value, *made->object, wfi_object_drop);
         *made->object = NULL;
     } else {
-        wfi_future_settle(owned->value, made->results, made->error);
+        wfi_complete_future(owned->value, made->results, made->error);
     }
     owned->makers--;
     wfi_owned_release_if_unused(owned);

@@ -11,7 +11,7 @@ static void fail_cancellation(weft_call *call, weft_status why, const char *text
     if (!call->cancellation)
         return;
     weft_error *error = wfi_call_error(call, why, "%s", text);
-    wfi_future_settle(call->cancellation, NULL, error);
+    wfi_complete_future(call->cancellation, NULL, error);
     weft_error_unref(error);
 }
 
@@ -55,7 +55,7 @@ void wfi_serve_end_watch(weft_call *call)
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     wfi_net_timer_clear(call->agent->net, &call->timer);
     if (call->cancellation && !atomic_load(&call->cancel_reason))
-        wfi_future_settle(call->cancellation, NULL, NULL);
+        wfi_complete_future(call->cancellation, NULL, NULL);
 }
 
 /* ---- The handler's functions ------------------------------------------------------------------------------------- */

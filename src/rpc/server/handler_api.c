@@ -313,7 +313,7 @@ weft_call *weft_call_defer_keeping(weft_call *call)
 }
 
 /* Gives the call either results or an error. */
-static void settle_outcome(weft_call *call, weft_status status)
+static void set_outcome(weft_call *call, weft_status status)
 {
     take_slot_error(call);
     if (status > 0) {
@@ -345,7 +345,7 @@ void wfi_call_finish(weft_call *call, weft_status status)
         wfi_serve_finish_late(call);
         return;
     }
-    settle_outcome(call, status);
+    set_outcome(call, status);
     WFI_END(call);
     call->responder->respond(call);
     wfi_agent_leave(agent);

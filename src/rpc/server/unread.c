@@ -53,7 +53,7 @@ void wfi_results_unpin(weft_call *call)
 void wfi_results_unread(weft_call *call)
 {
     if (call->unread)
-        wfi_future_settle(call->unread, NULL, NULL);
+        wfi_complete_future(call->unread, NULL, NULL);
 }
 
 weft_future *weft_call_unread(weft_call *call)
@@ -65,7 +65,7 @@ weft_future *weft_call_unread(weft_call *call)
     if (!wfi_agent_enter_locked(agent)) {
         weft_future *ended = wfi_future_create(NULL, NULL); /* a closed agent reads nothing */
         if (ended)
-            wfi_future_settle(ended, NULL, NULL);
+            wfi_complete_future(ended, NULL, NULL);
         return ended;
     }
     if (!call->unread)
