@@ -12,8 +12,8 @@
  *                           order; a second copy of any message, later, stands for all that resending could do
  *   O, on CALL              wfi_owned_create_for; on FORK: wfi_owned_take_fork; on DROP: wfi_owned_take_drop; a verdict:
  *                           wfi_owned_peer_gone (src/rpc/rref_table.c)
- *   makers, release()       wfi_owned_finish, wfi_owned_release_if_unused
- *   forks_seen, call_seen   struct wfi_fork_book (src/rpc/agent.h); `came` is creations_seen >= the one name's number
+ *   makers (producers), release() wfi_owned_finish, wfi_owned_release_if_unused
+ *   forks_seen, call_seen   struct wfi_ref_peer (src/rpc/agent.h); `came` is creations_seen >= the one name's number
  *   U1's let_go()           weft_rref_unref with withdraw_handle; giving up: wfi_rref_created (src/rpc/rref.c), wfi_net_unsend
  *   pass_out[], creating    a call keeps its arguments, and the handle that it makes, until its end (src/rpc/call.c)
  *   U2, on PASS, FORKED     wfi_rref_import, on_forked; CANCEL: wfi_rref_forget_waiter, the handle goes when the owner answers

@@ -20,7 +20,7 @@
 struct wfi_lookup {
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    bool is_over;           /* under the lock: the answer is there */
+    bool is_done;           /* under the lock: the answer is there */
     bool is_abandoned;      /* under the lock: nobody waits; the thread frees the lookup */
     int errnum;             /* the answer: an errno value */
     struct addrinfo *found; /* the answer */
@@ -69,7 +69,7 @@ static void *run_lookup(void *arg)
     wfi_lookup *lookup = arg;
     look_up(lookup);
     pthread_mutex_lock(&lookup->lock);
-    lookup->is_over = true;
+    lookup->is_done = true;
     bool is_abandoned = lookup->is_abandoned;
     pthread_cond_signal(&lookup->ended);
     pthread_mutex_unlock(&lookup->lock);
@@ -92,8 +92,8 @@ wfi_lookup *wfi_lookup_begin(const char *host, int port, int flags)
     memcpy(lookup->host, host, size);
     snprintf(lookup->service, sizeof(lookup->service), "%d", port);
     look_up(lookup);
-    lookup->is_over = !lookup->errnum || flags & AI_NUMERICHOST;
-    if (lookup->is_over)
+    lookup->is_done = !lookup->errnum || flags & AI_NUMERICHOST;
+    if (lookup->is_done)
         return lookup;
     lookup->hints.ai_flags = flags | AI_NUMERICSERV;
     if (!wfi_hostname_says_loopback(host) && wfi_thread_start(&thread, run_lookup, lookup, "weft-resolve") == 0) {
@@ -101,7 +101,7 @@ wfi_lookup *wfi_lookup_begin(const char *host, int port, int flags)
         return lookup;
     }
     look_up(lookup);
-    lookup->is_over = true;
+    lookup->is_done = true;
     return lookup;
 }
 
@@ -113,12 +113,12 @@ int wfi_lookup_end(wfi_lookup *lookup, uint64_t deadline_ns, struct addrinfo **o
                                    .tv_nsec = (long)(deadline_ns % NS_PER_S)};
     int errnum = 0;
     pthread_mutex_lock(&lookup->lock);
-    while (!lookup->is_over && errnum != ETIMEDOUT)
+    while (!lookup->is_done && errnum != ETIMEDOUT)
         errnum = pthread_cond_clockwait(&lookup->ended, &lookup->lock, CLOCK_MONOTONIC, &until);
-    bool is_over = lookup->is_over;
-    lookup->is_abandoned = !is_over;
+    bool is_done = lookup->is_done;
+    lookup->is_abandoned = !is_done;
     pthread_mutex_unlock(&lookup->lock);
-    if (!is_over)
+    if (!is_done)
         return ETIMEDOUT;
     errnum = lookup->errnum;
     if (!errnum) {

@@ -78,7 +78,7 @@ struct wfi_executor {
     uint64_t submitted, taken; /* total numbers of tasks */
     _Atomic size_t queued;     /* tasks in all queues */
     atomic_bool ending;
-    bool over;    /* ending, and the last task has run: the workers leave */
+    bool is_shut; /* ending, and the last task has run: the workers leave */
     bool ended;   /* the workers have left */
     bool forked;  /* (constant) in a child of fork(2): submitted tasks are dropped, no worker is woken or leads */
     wfi_list all; /* threads */

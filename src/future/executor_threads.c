@@ -16,12 +16,12 @@
 #define BRIEF_NS 3000 /* a brief task */
 
 /* Whether the executor is ending and no more tasks can be submitted; then it stays true. [lock] */
-static bool is_over(wfi_executor *executor)
+static bool is_shut(wfi_executor *executor)
 {
     if (atomic_load(&executor->ending) && !atomic_load(&executor->queued) && executor->active == 0 &&
         executor->blocked == 0)
-        executor->over = true;
-    return executor->over;
+        executor->is_shut = true;
+    return executor->is_shut;
 }
 
 /* Wakes all idle workers, so that they end with the executor. [lock] */
@@ -140,7 +140,7 @@ static void work(wfi_executor *executor, wfi_worker *worker)
 {
     wfi_mutex_lock(&executor->lock);
     executor->active--; /* start_worker had counted it */
-    while (!is_over(executor)) {
+    while (!is_shut(executor)) {
         if (wfi_executor_may_take(executor)) {
             wfi_executor_run_tasks(executor, wfi_executor_take(executor));
         } else if (executor->hook && !executor->leader && executor->active < executor->worker_limit &&

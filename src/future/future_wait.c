@@ -45,7 +45,7 @@ static void delist(weft_future *future, wfi_waiter *waiter)
     wfi_mutex_unlock(&future->lock);
 }
 
-static bool is_over(const wfi_waiting *waiting)
+static bool is_done(const wfi_waiting *waiting)
 {
     size_t pending = atomic_load(&waiting->pending);
     return pending == 0 || (waiting->any ? pending < waiting->count : atomic_load(&waiting->failure) != WEFT_OK);
@@ -112,16 +112,16 @@ static weft_status wait_enlisted(weft_future *const *futures, size_t count, wfi_
             turn = wfi_now(clock) + TURN_NS;
             until = turn < deadline ? turn : deadline;
         }
-        if (is_over(waiting))
+        if (is_done(waiting))
             return WEFT_OK;
         weft_status status = wait_turn(futures[single ? 0 : at], waiting, until);
         if (status)
-            return is_over(waiting) ? WEFT_OK : status;
+            return is_done(waiting) ? WEFT_OK : status;
         /* If all visitors were unparked, and this one continues: consumes the permit, so that it can sleep again. */
-        if (!is_over(waiting) && wfi_parker_is_unparked(&waiting->parker))
+        if (!is_done(waiting) && wfi_parker_is_unparked(&waiting->parker))
             (void)wfi_park(&waiting->parker, 0);
-    } while (!is_over(waiting) && (turns || deadline == WFI_NEVER || wfi_now(clock) < deadline));
-    return is_over(waiting) ? WEFT_OK : WEFT_ERR_TIMEOUT;
+    } while (!is_done(waiting) && (turns || deadline == WFI_NEVER || wfi_now(clock) < deadline));
+    return is_done(waiting) ? WEFT_OK : WEFT_ERR_TIMEOUT;
 }
 
 typedef struct wait_form {
@@ -140,7 +140,7 @@ static weft_status wait_with(weft_future *const *futures, size_t count, wfi_wait
     waiting.of_program = how.of_program && !wfi_executor_current(); /* not in handlers and continuations */
     for (i = 0; i < count; i++)
         enlist(futures[i], &waiters[i], &waiting);
-    if (!is_over(&waiting)) {
+    if (!is_done(&waiting)) {
         wfi_executor_block_begin();
         status = wait_enlisted(futures, count, &waiting, deadline);
         wfi_executor_block_end();

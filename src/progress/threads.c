@@ -66,14 +66,14 @@ wfi_task *wfi_idle_lead(void *arg)
     unsigned pauses = 0;
     atomic_store(&progress->token.leader_in, true);
     while (!task && !atomic_load(&progress->token.leader_woken)) {
-        bool over = atomic_load(&progress->stop);
-        if (try && !over && wfi_token_ask(progress, WFI_LEADER))
+        bool stopping = atomic_load(&progress->stop);
+        if (try && !stopping && wfi_token_ask(progress, WFI_LEADER))
             task = wfi_token_hold(progress, WFI_LEADER);
         if (task || atomic_load(&progress->token.leader_woken))
             break;
         uint32_t uses = atomic_load(&progress->token.uses);
         bool called =
-            wfi_sleeper_sleep(progress, WFI_SLEEPER_LEADER, NULL, 0, over ? WFI_NEVER : watch_interval_ns(pauses));
+            wfi_sleeper_sleep(progress, WFI_SLEEPER_LEADER, NULL, 0, stopping ? WFI_NEVER : watch_interval_ns(pauses));
         try = called || uses == atomic_load(&progress->token.uses);
         pauses = try ? 0 : pauses + 1;
     }

@@ -100,7 +100,7 @@ bool wfi_token_ask(wfi_progress *progress, wfi_role role)
 
 /* Returns the token to the sleeper from which it was taken, and which still waits for events and timers. False: there
  * is no such sleeper. */
-static bool give_back(wfi_progress *progress)
+static bool return_to_sleeper(wfi_progress *progress)
 {
     for (int sleeper = 0; sleeper < WFI_SLEEPERS; sleeper++) {
         if (atomic_load(&progress->token.asleep[sleeper]) && atomic_load(&progress->token.slept_with_token[sleeper])) {
@@ -115,7 +115,7 @@ bool wfi_token_release(wfi_progress *progress, wfi_role role)
 {
     if (role != WFI_POLLER)
         atomic_fetch_add_explicit(&progress->token.uses, 1, memory_order_relaxed);
-    if (role == WFI_WAITER && give_back(progress))
+    if (role == WFI_WAITER && return_to_sleeper(progress))
         return true;
     atomic_store(&progress->token.state, WFI_TOKEN_FREE);
     if (role == WFI_WAITER && atomic_load(&progress->token.parked))

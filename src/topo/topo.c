@@ -28,7 +28,7 @@ static struct {
     bool no_binding;
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    bool is_over; /* [lock] loading has ended, with or without success */
+    bool is_done; /* [lock] loading has ended, with or without success */
 } topo = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
 static pthread_once_t topo_once = PTHREAD_ONCE_INIT;
 
@@ -71,7 +71,7 @@ static void *loader(void *arg)
         wfi_log(WEFT_LOG_WARN, "hwloc could not read this machine's topology: %s", strerror(errnum));
     atomic_store(&topo.topology, loaded);
     pthread_mutex_lock(&topo.lock);
-    topo.is_over = true;
+    topo.is_done = true;
     pthread_cond_signal(&topo.ended);
     pthread_mutex_unlock(&topo.lock);
     return NULL;
@@ -96,11 +96,11 @@ static bool await_loader(void)
     until.tv_nsec = until_ns % 1000000000;
     int errnum = 0;
     pthread_mutex_lock(&topo.lock);
-    while (!topo.is_over && errnum != ETIMEDOUT)
+    while (!topo.is_done && errnum != ETIMEDOUT)
         errnum = pthread_cond_clockwait(&topo.ended, &topo.lock, CLOCK_MONOTONIC, &until);
-    bool is_over = topo.is_over;
+    bool is_done = topo.is_done;
     pthread_mutex_unlock(&topo.lock);
-    return is_over;
+    return is_done;
 }
 
 static void topo_load(void)

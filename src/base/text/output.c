@@ -88,7 +88,7 @@ static bool read_number(const char **at, char end, long *number)
 }
 
 /* Whether no process is still writing to the file. */
-static bool is_left_over(int folder, const char *name, long pid)
+static bool is_stale(int folder, const char *name, long pid)
 {
     struct stat found;
     if (fstatat(folder, name, &found, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(found.st_mode))
@@ -104,7 +104,7 @@ static bool is_left_over(int folder, const char *name, long pid)
 }
 
 /* Removes files that killed writers left. A failure here is ignored: it does not fail the write. [beside_lock] */
-static void remove_left_over(const char *prefix)
+static void remove_stale(const char *prefix)
 {
     const char *slash = strrchr(prefix, '/'), *start = slash ? slash + 1 : prefix;
     int fd = open_folder(prefix);
@@ -117,7 +117,7 @@ static void remove_left_over(const char *prefix)
         if (strncmp(entry->d_name, start, strlen(start)) != 0 || !read_number(&at, '-', &pid) || pid <= 0 ||
             pid > INT_MAX || !read_number(&at, '\0', &number))
             continue;
-        if (is_left_over(dirfd(folder), entry->d_name, pid))
+        if (is_stale(dirfd(folder), entry->d_name, pid))
             (void)unlinkat(dirfd(folder), entry->d_name, 0);
     }
     if (folder)
@@ -136,7 +136,7 @@ static int open_beside(wfi_output *out)
         return -1;
     }
     pthread_mutex_lock(&beside_lock);
-    remove_left_over(prefix);
+    remove_stale(prefix);
     for (int i = 0; i < NAMES && fd < 0 && (i == 0 || errno == EEXIST); i++) {
         snprintf(out->beside, room, "%s%d-%d", prefix, (int)getpid(), i);
         fd = open(out->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -60,12 +60,12 @@ static void name_missing(const wfi_store *store, char *out, size_t capacity)
         snprintf(out + size, capacity - size, " and %d more", missing - named);
 }
 
-void wfi_store_turned_away(wfi_store *store)
+void wfi_store_out_of_resources(wfi_store *store)
 {
-    if (!store->turned_away)
+    if (!store->out_of_resources)
         wfi_log_in(&(wfi_log_context){.rank = 0}, WEFT_LOG_ERROR,
                    "store: out of file descriptors (ulimit -n) or memory: workers that join have to wait");
-    store->turned_away = true;
+    store->out_of_resources = true;
 }
 
 static void describe_awaited(const wfi_store *store, char *out, size_t room)
@@ -82,7 +82,7 @@ static void expire_patience(wfi_store *store, int rank)
     if (!store->options.elastic)
         name_missing(store, missing, sizeof(missing));
     bool whole = patience_ms % 1000 == 0;
-    const char *cause = store->turned_away ? "; rank 0 is out of file descriptors (ulimit -n) or memory" : "";
+    const char *cause = store->out_of_resources ? "; rank 0 is out of file descriptors (ulimit -n) or memory" : "";
     describe_awaited(store, awaited, sizeof(awaited));
     int size = snprintf(why, sizeof(why), "%s did not come within %lld %s%s%s", missing,
                         whole ? patience_ms / 1000 : patience_ms, whole ? "s" : "ms", cause, awaited);
@@ -297,7 +297,7 @@ static bool join_is_malformed(wfi_store *store, wfi_store_link *link, const wfi_
 }
 
 /* A worker that joins after the end wants the next job on this port: it gets no answer, and tries again. */
-static bool job_is_over(wfi_store *store, wfi_store_link *link)
+static bool refuse_after_end(wfi_store *store, wfi_store_link *link)
 {
     if (store->phase == WFI_STORE_FAILED) {
         store->not_joined -= store->not_joined > 0;
@@ -417,7 +417,7 @@ static void answer_again(wfi_store *store, wfi_store_link *link, int rank, uint6
 
 void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns)
 {
-    if (join_is_malformed(store, link, join) || job_is_over(store, link))
+    if (join_is_malformed(store, link, join) || refuse_after_end(store, link))
         return;
     int before = slot_of_joining(store, join);
     if (before >= 0 && store->slots[before].received == 0) {

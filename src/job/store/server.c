@@ -59,7 +59,7 @@ static void accept_all(wfi_store_server *server, uint64_t now_ns)
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             if (server->store)
-                wfi_store_turned_away(server->store);
+                wfi_store_out_of_resources(server->store);
             /* The connection stays in the backlog, so poll would return at once, again and again. */
             drop_oldest_unauthenticated(server);
             server->accept_at_ns = now_ns + ACCEPT_PAUSE_NS;

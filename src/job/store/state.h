@@ -95,7 +95,7 @@ struct wfi_store {
     uint64_t unproven;          /* number of connections that ended before they proved anything */
     uint64_t drain_ns;          /* the deadline of wfi_store_drain; WFI_NEVER: none */
     bool draining;
-    bool turned_away;                   /* a connection was refused because this process lacks descriptors or memory */
+    bool out_of_resources;              /* a connection was refused for lack of descriptors or memory */
     char failure[WFI_STORE_TEXT_MAX];   /* the reason, in phase FAILED and with `ended` */
     int not_joined;                     /* workers, if the store was created with a failure */
     uint64_t name_awaited_ns;           /* when the log next names the missing ranks; WFI_NEVER: no worker waits */

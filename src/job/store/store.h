@@ -129,7 +129,7 @@ void wfi_store_tick(wfi_store *store, uint64_t now_ns);
 bool wfi_store_has_joined(const wfi_store *store, uint64_t connection);
 void wfi_store_count(const wfi_store *store, wfi_store_counts *out); /* NULL: zeros. Any thread */
 /* this process refused a connection because it lacks descriptors or memory */
-void wfi_store_turned_away(wfi_store *store);
+void wfi_store_out_of_resources(wfi_store *store);
 void wfi_store_count_refusal(wfi_store *store, const char *why); /* counts a refusal that the shell made */
 int wfi_store_alive(const wfi_store *store);                     /* living members, and workers that wait to join */
 

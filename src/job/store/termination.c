@@ -135,11 +135,11 @@ static void release_servers(wfi_store *store, uint64_t now_ns)
     store->has_before = false;
     for (int rank = 0; rank < store->options.world_size; rank++) {
         wfi_store_slot *slot = &store->slots[rank];
-        wfi_store_message over = {.type = WFI_STORE_SERVING, .wave = slot->serving};
+        wfi_store_message stops = {.type = WFI_STORE_SERVING, .wave = slot->serving};
         if (slot->state != WFI_SLOT_ALIVE || !slot->serving)
             continue;
         slot->serving = 0;
-        wfi_store_send_to(store, rank, &over);
+        wfi_store_send_to(store, rank, &stops);
         set_ending(store, rank, slot->closing, now_ns);
     }
 }

@@ -326,7 +326,7 @@ void wfi_channel_is_up(wfi_channel *channel)
     channel->ask = channel->ask && !channel->conn->ours; /* kept if the peer dialled: this worker probably cannot */
     channel->why = NULL;
     channel->wanted_ns = 0;
-    wfi_attempt_over(channel->conn);
+    wfi_conn_attempt_ended(channel->conn);
     wfi_channel_count_lack(channel, channel->conn->fabric, false);
     wfi_timer_clear(transport->progress, &channel->timer);
     if (channel->excused)

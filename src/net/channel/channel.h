@@ -251,7 +251,7 @@ wfi_conn *wfi_conn_create(wfi_channel *channel, wfi_net_fabric *fabric, bool our
  * it was the channel's connection, the crossing one takes its place. */
 void wfi_conn_close(wfi_conn *conn);
 void wfi_conn_reported(wfi_conn *conn);
-void wfi_attempt_over(wfi_conn *conn); /* the attempt has succeeded, or was closed */
+void wfi_conn_attempt_ended(wfi_conn *conn); /* the attempt has succeeded, or was closed */
 
 /* ---- Peers ----------------------------------------------------------------------------------------------------- */
 

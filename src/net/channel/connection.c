@@ -43,7 +43,7 @@ free_conn:
     return NULL;
 }
 
-void wfi_attempt_over(wfi_conn *conn)
+void wfi_conn_attempt_ended(wfi_conn *conn)
 {
     wfi_transport *transport = conn->transport;
     if (!conn->attempt)
@@ -64,7 +64,7 @@ void wfi_conn_close(wfi_conn *conn)
         return;
     wfi_channel *channel = conn->channel;
     conn->closed = true;
-    wfi_attempt_over(conn);
+    wfi_conn_attempt_ended(conn);
     wfi_list_remove(&conn->dial);
     (void)wfi_map_take(&transport->conns, conn->id);
     if (channel->crossing == conn) {

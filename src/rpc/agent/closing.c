@@ -140,11 +140,11 @@ bool wfi_agent_await_end(weft_agent *agent, int64_t timeout_ms)
         (void)!wfi_future_wait_until(agent->terminated, until_ns); /* the future never fails */
     }
     wfi_net_lock(agent->net);
-    bool is_over = weft_future_done(agent->terminated);
-    if (!is_over)
+    bool has_ended = weft_future_done(agent->terminated);
+    if (!has_ended)
         wfi_awaited_log(agent);
     wfi_net_unlock(agent->net);
-    return is_over;
+    return has_ended;
 }
 
 /* ---- Serving ----------------------------------------------------------------------------------------------------- */

@@ -69,7 +69,7 @@ typedef struct wfi_component {
     void (*unreachable)(weft_agent *agent, wfi_peer *peer, const char *text); /* alive, but cannot be reached */
     void (*self_gone)(weft_agent *agent, weft_status why, const char *text);  /* this worker is out of the job */
     /* All threads of the executor wait: refuses the queued calls, and returns their number. */
-    size_t (*turn_away)(weft_agent *agent);
+    size_t (*refuse_queued)(weft_agent *agent);
 
     void (*dump)(weft_agent *agent, struct wfi_json *j); /* for weft_debug_dump: adds items to the object */
     /* Writes Prometheus text; `who` holds the labels of every line. Not locked. WEFT_ERR_MEMORY. */

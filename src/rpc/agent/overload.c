@@ -18,8 +18,8 @@ static void check_workers(wfi_timer *timer)
     bool stuck = wfi_executor_is_stuck(agent->executor, &taken);
     if (stuck && agent->overload_seen && taken == before) {
         size_t count = 0;
-        WFI_FOR_COMPONENTS (component, turn_away)
-            count += component->turn_away(agent);
+        WFI_FOR_COMPONENTS (component, refuse_queued)
+            count += component->refuse_queued(agent);
         agent->stats.calls_refused += count;
         wfi_log_agent(agent, WEFT_LOG_WARN, 0,
                       "all threads for handlers wait, and none took a call for a second: %zu calls refused", count);

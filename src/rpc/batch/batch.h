@@ -134,7 +134,7 @@ void wfi_batch_leave_row(weft_call *call); /* no-op if it has none */
 /* The rows that a client has in the batch; none if `client` is NULL. */
 wfi_row_count wfi_batch_count_of(const weft_batch *batch, const wfi_batch_client *client);
 void wfi_batch_take_calls(weft_batch *batch); /* it begins: closes it, and moves the ready calls to `calls` */
-void wfi_batch_free_if_over(weft_batch *batch);
+void wfi_batch_free_if_ended(weft_batch *batch);
 
 /* ---- schedule.c. [agent lock] ------------------------------------------------------------------------------------ */
 
@@ -150,7 +150,7 @@ void wfi_batch_count(weft_batch *batch, uint64_t now_ns); /* its handler begins 
 
 void wfi_batch_task(wfi_task *task); /* runs a batch */
 /* All threads of the executor wait: refuses the queued batches, and returns the number of their calls. [agent lock] */
-size_t wfi_batches_turn_away(weft_agent *agent);
+size_t wfi_batches_refuse_queued(weft_agent *agent);
 /* ---- batcher.c --------------------------------------------------------------------------------------------------- */
 
 extern const wfi_component wfi_batch_component;

@@ -50,8 +50,8 @@ weft_error *wfi_batch_admit(weft_call *call)
         return wfi_call_error(call, WEFT_ERR_MEMORY, "no memory to note its caller");
     const weft_batch_options *o = &batcher->options;
     size_t queue = (size_t)o->queue, needed = o->one_per_caller ? (size_t)o->size : o->caller_count;
-    bool is_over = client->queued + batcher->queued >= queue || (needed && client->queued >= queue / needed);
-    if (batcher->queued >= queue || (client->queued && is_over)) {
+    bool is_full = client->queued + batcher->queued >= queue || (needed && client->queued >= queue / needed);
+    if (batcher->queued >= queue || (client->queued && is_full)) {
         batcher->stats.refused++;
         call->agent->stats.calls_refused++;
         return wfi_call_error(

@@ -79,7 +79,7 @@ static weft_batch *open_batch(wfi_batcher *batcher, wfi_shape_class *class)
     return batch;
 }
 
-static void free_class_if_over(wfi_batcher *batcher, wfi_shape_class *class)
+static void free_class_if_unused(wfi_batcher *batcher, wfi_shape_class *class)
 {
     if (!wfi_list_empty(&class->open))
         return;
@@ -94,7 +94,7 @@ static void shut(weft_batch *batch)
     batch->open = false;
     wfi_list_remove(&batch->link);
     wfi_list_remove(&batch->class_link);
-    free_class_if_over(batch->batcher, batch->class);
+    free_class_if_unused(batch->batcher, batch->class);
     batch->class = NULL;
 }
 
@@ -111,7 +111,7 @@ static void uncharge_spare(weft_batch *batch, size_t bytes)
     batch->agent->held_bytes -= spare;
 }
 
-void wfi_batch_free_if_over(weft_batch *batch)
+void wfi_batch_free_if_ended(weft_batch *batch)
 {
     if (batch->holds)
         return;
@@ -257,7 +257,7 @@ void wfi_batch_leave_row(weft_call *call)
     charge_spare(batch, placed); /* the call is no longer charged for these */
     if (!batch->ready)
         batch->first_ns = 0;
-    wfi_batch_free_if_over(batch);
+    wfi_batch_free_if_ended(batch);
 }
 
 static bool takes(weft_batch *batch, const wfi_batch_client *client)
@@ -287,12 +287,12 @@ static bool find_row(weft_call *call, const wfi_tensor_type *types)
         }
     }
     if (!batch && !(batch = open_batch(batcher, class))) {
-        free_class_if_over(batcher, class);
+        free_class_if_unused(batcher, class);
         return false;
     }
     bool done = take_row(batch, call);
     if (!done)
-        wfi_batch_free_if_over(batch); /* if it is new */
+        wfi_batch_free_if_ended(batch); /* if it is new */
     return done;
 }
 

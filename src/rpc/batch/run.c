@@ -172,7 +172,7 @@ static void let_go_of(weft_batch *batch, int holds)
     weft_agent *agent = wfi_agent_ref(batch->agent);
     bool open = wfi_agent_enter_locked(agent);
     batch->holds -= holds;
-    wfi_batch_free_if_over(batch);
+    wfi_batch_free_if_ended(batch);
     if (open)
         wfi_agent_leave_locked(agent);
     wfi_agent_unref(agent);
@@ -247,7 +247,7 @@ static void leave_out_cancelled(weft_batch *batch)
 }
 
 /* From here on the calls belong to the handler, like deferred ones. */
-static void hand_over(weft_batch *batch, size_t left_out, bool runs)
+static void defer_calls(weft_batch *batch, size_t left_out, bool runs)
 {
     wfi_batcher *batcher = batch->batcher;
     wfi_net_lock(batch->agent->net);
@@ -275,7 +275,7 @@ void wfi_batch_task(wfi_task *task)
     size_t before = batch->count;
     leave_out_cancelled(batch);
     weft_status status = assemble(batch);
-    hand_over(batch, before - batch->count, !status);
+    defer_calls(batch, before - batch->count, !status);
     if (status || !batch->count) {
         for (size_t i = 0; i < batch->count; i++)
             batch->calls[i]->error =
@@ -306,17 +306,17 @@ void wfi_batch_task(wfi_task *task)
     finish_batch(batch, status == WEFT_DEFERRED ? WEFT_ERR_STATE : status, 2);
 }
 
-size_t wfi_batches_turn_away(weft_agent *agent)
+size_t wfi_batches_refuse_queued(weft_agent *agent)
 {
     size_t count = 0;
     for (wfi_task *task; (task = wfi_executor_withdraw(agent->executor, wfi_batch_task));) {
         weft_batch *batch = wfi_container_of(task, weft_batch, task);
         count += batch->count;
         for (size_t i = 0; i < batch->count; i++)
-            wfi_serve_turn_away(batch->calls[i]);
+            wfi_serve_refuse_queued(batch->calls[i]);
         batch->batcher->running--;
         batch->holds = 0;
-        wfi_batch_free_if_over(batch);
+        wfi_batch_free_if_ended(batch);
     }
     wfi_batchers_pump(agent); /* batches that waited for the end of these may begin */
     return count;

@@ -158,10 +158,8 @@ weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const we
                           weft_values **out)
 {
     weft_status status = weft_future_wait(future, WEFT_FOREVER); /* the call has the time limit */
-    if (status && !weft_future_done(future)) {
-        weft_status over = weft_future_cancel(future); /* the call must not outlast this function */
-        (void)over;
-    }
+    if (status && !weft_future_done(future))
+        (void)!weft_future_cancel(future); /* the call must not outlast this function */
     if (status) {
         const weft_error *error = weft_future_error(future);
         wfi_rpc_give_error(agent, options,

@@ -43,7 +43,7 @@ static void timer_fired(wfi_timer *timer)
     wfi_call_fail(call, WEFT_ERR_TIMEOUT, text);
 }
 
-static void parent_over(wfi_child *child, weft_status why, const char *text)
+static void parent_ended(wfi_child *child, weft_status why, const char *text)
 {
     if (why)
         wfi_call_fail(wfi_container_of(child, wfi_request, child), why, text);
@@ -232,7 +232,7 @@ static void watch(wfi_request *call, uint64_t deadline_ns)
     agent->stats.calls_started++;
     agent->stats.bytes_packed += call->arguments.body.packed_bytes;
     agent->stats.bytes_copied += call->arguments.body.copied_bytes;
-    call->child.parent_over = parent_over;
+    call->child.parent_ended = parent_ended;
     wfi_child_join(&call->child, call->child.parent);
     call->timer.fire = timer_fired;
     /* Without a timer the call could hang, so it fails now. */
@@ -335,7 +335,7 @@ static weft_status sleep_until_room(wfi_request *call, wfi_call_spec *spec, room
 /* `prepared`: what was registered for the call, which is released in any case; or NULL. */
 static weft_status launch_when_there_is_room(wfi_request *call, int rank, wfi_call_spec *spec, wfi_prepared *prepared)
 {
-    room_wait wait = {.room.woken.run = room_came, .child.parent_over = parent_ended_wait};
+    room_wait wait = {.room.woken.run = room_came, .child.parent_ended = parent_ended_wait};
     wfi_net_lock(call->agent->net);
     weft_status status = launch(call, rank, spec);
     while (status == WEFT_ERR_AGAIN && spec->options->wait_for_room) {

@@ -146,7 +146,7 @@ void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text)
 static void cancel_attempt(weft_future *attempt)
 {
     if (attempt)
-        (void)!weft_future_cancel(attempt); /* if it has ended meanwhile, attempt_over was called */
+        (void)!weft_future_cancel(attempt); /* if it has ended meanwhile, attempt_ended was called */
     weft_future_unref(attempt);
 }
 
@@ -260,7 +260,7 @@ static void consider(retry *r, const weft_error *error, bool started)
 }
 
 /* An attempt's future is complete. [agent lock] */
-static void attempt_over(wfi_observer *observer)
+static void attempt_ended(wfi_observer *observer)
 {
     retry *r = wfi_container_of(observer, retry, observer);
     weft_future *attempt = r->attempt;
@@ -401,8 +401,8 @@ static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retr
     r->attempts = 1;
     r->pause_ns = wfi_ns_of_ms(pause_ms);
     r->pause_most_ns = wfi_ns_of_ms(how->pause_most_ms ? how->pause_most_ms : most_ms) / 5 * 4;
-    r->child.parent_over = stop_with_parent;
-    r->observer.completed = attempt_over;
+    r->child.parent_ended = stop_with_parent;
+    r->observer.completed = attempt_ended;
     r->timer.fire = time_came;
     r->room.woken.run = room_came;
     r->task.run = go_on;

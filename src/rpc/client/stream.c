@@ -55,7 +55,7 @@ static void send_took(const wfi_items_in *items)
 }
 
 /* At most one such task runs. The lock is released while on_item runs. */
-static void hand_over_all(wfi_task *task)
+static void deliver_all(wfi_task *task)
 {
     wfi_items_in *items = wfi_container_of(task, wfi_items_in, task);
     wfi_net *net = items->agent->net;
@@ -77,13 +77,13 @@ static void hand_over_all(wfi_task *task)
     wfi_net_unlock(net);
 }
 
-static void begin_handing_over(wfi_items_in *items)
+static void begin_delivery(wfi_items_in *items)
 {
     if (items->running || items->stopped || slot_of(items, items->next)->state != SLOT_READY)
         return;
     items->running = true;
     items->call->holds++;
-    items->task.run = hand_over_all;
+    items->task.run = deliver_all;
     wfi_net_defer(items->agent->net, &items->task, WFI_DEFER_WORKER);
 }
 
@@ -120,7 +120,7 @@ static void item_ready(wfi_inbound *inbound, weft_status status)
                                    .worker = wfi_peer_rank(call->peer)};
         wfi_call_abort(items->call, wfi_error_create(&detail, "an item of the results: %s", inbound->problem));
     } else {
-        begin_handing_over(items);
+        begin_delivery(items);
     }
 }
 
@@ -164,6 +164,6 @@ weft_status wfi_items_in_give(wfi_items_in *items, weft_values *values)
     s->items = items;
     s->values = values;
     s->state = SLOT_READY;
-    begin_handing_over(items);
+    begin_delivery(items);
     return WEFT_OK;
 }

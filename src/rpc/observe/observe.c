@@ -196,7 +196,7 @@ void wfi_observe_started(weft_agent *agent, wfi_span *span, const wfi_span *with
     wfi_trace *trace = agent->observer->trace;
     join_trace(agent->observer, span, within);
     /* CLOCK_REALTIME, which other hosts share (in the simulation, the clock's time) */
-    span->left_ns = trace ? span->begun_ns + (uint64_t)wfi_trace_anchor_ns(trace) : 0;
+    span->left_ns = trace ? span->begun_ns + (uint64_t)wfi_trace_realtime_offset_ns(trace) : 0;
 }
 
 void wfi_observe_sent(weft_agent *agent, wfi_span *span)
@@ -247,7 +247,7 @@ void wfi_observe_arrived(weft_agent *agent, wfi_span *span)
         return;
     }
     if (span->left_ns)
-        span->left_ns -= (uint64_t)wfi_trace_anchor_ns(observer->trace);
+        span->left_ns -= (uint64_t)wfi_trace_realtime_offset_ns(observer->trace);
     span->trace = span->trace ? span->trace : new_id(observer);
     span->id = new_id(observer);
     span->track = wfi_trace_take_track(observer->trace, WFI_TRACE_SERVED, span->begun_ns);

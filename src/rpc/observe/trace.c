@@ -25,7 +25,7 @@
 #define LOG_EVERY_NS 10000000000u /* interval of log lines about dropped records */
 #define LOOK_AT_TRACKS 64         /* free tracks that are checked before a new one is made */
 
-static int64_t anchor_of(const wfi_clock *clock)
+static int64_t realtime_offset_of(const wfi_clock *clock)
 {
     struct timespec now;
     if (clock != &wfi_clock_real)
@@ -44,7 +44,7 @@ weft_status wfi_trace_create(const wfi_clock *clock, bool threaded, wfi_trace **
         return WEFT_ERR_MEMORY;
     trace->clock = clock;
     trace->threaded = threaded;
-    trace->anchor_ns = anchor_of(clock);
+    trace->realtime_offset_ns = realtime_offset_of(clock);
     pthread_mutex_init(&trace->lock, NULL);
     pthread_mutex_init(&trace->file_lock, NULL);
     pthread_condattr_init(&monotonic);
@@ -55,9 +55,9 @@ weft_status wfi_trace_create(const wfi_clock *clock, bool threaded, wfi_trace **
     return WEFT_OK;
 }
 
-int64_t wfi_trace_anchor_ns(const wfi_trace *trace)
+int64_t wfi_trace_realtime_offset_ns(const wfi_trace *trace)
 {
-    return trace->anchor_ns;
+    return trace->realtime_offset_ns;
 }
 
 /* ---- Tracks ------------------------------------------------------------------------------------------------------ */
@@ -176,17 +176,17 @@ static wfi_trace_chunk *take_chunks(wfi_trace *trace)
     return chunks;
 }
 
-static void chunk_is_done(wfi_trace *trace, wfi_trace_chunk *chunk)
+static void recycle_chunk(wfi_trace *trace, wfi_trace_chunk *chunk)
 {
     pthread_mutex_lock(&trace->lock);
     trace->count -= chunk->count;
     if (!trace->file)
         trace->dropped += chunk->count;
-    wfi_trace_chunk *over = trace->spare ? chunk : NULL;
-    if (!over)
+    wfi_trace_chunk *unneeded = trace->spare ? chunk : NULL;
+    if (!unneeded)
         trace->spare = chunk;
     pthread_mutex_unlock(&trace->lock);
-    free(over);
+    free(unneeded);
 }
 
 /* Logs the number of dropped records: every LOG_EVERY_NS, and at the end. */
@@ -219,7 +219,7 @@ void wfi_trace_flush(wfi_trace *trace)
         next = chunk->next;
         for (size_t i = 0; i < chunk->count && trace->file; i++)
             wfi_trace_write_record(trace, &chunk->records[i]);
-        chunk_is_done(trace, chunk);
+        recycle_chunk(trace, chunk);
     }
     check_file(trace);
     wfi_nosignal_end(&saved);

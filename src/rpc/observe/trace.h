@@ -78,7 +78,7 @@ void wfi_trace_destroy(wfi_trace *trace); /* writes the remaining records, and t
 bool wfi_trace_add(wfi_trace *trace, const wfi_trace_record *record); /* true: wfi_trace_flush should be called */
 void wfi_trace_flush(wfi_trace *trace);
 uint64_t wfi_trace_dropped(wfi_trace *trace);
-int64_t wfi_trace_anchor_ns(const wfi_trace *trace); /* CLOCK_REALTIME minus the agent's clock */
+int64_t wfi_trace_realtime_offset_ns(const wfi_trace *trace); /* CLOCK_REALTIME minus the agent's clock */
 
 /* A track for a span that began at begun_ns: 1 and up; 0: all are in use. wfi_trace_free_track returns it. */
 uint32_t wfi_trace_take_track(wfi_trace *trace, wfi_trace_side side, uint64_t begun_ns);

@@ -30,7 +30,7 @@ struct wfi_trace {
     /* Constant after wfi_trace_begin. */
     const wfi_clock *clock;
     bool threaded, running; /* running: its thread was started */
-    int64_t anchor_ns;
+    int64_t realtime_offset_ns;
     int rank;
     char interface[64];
     pthread_t thread;

@@ -102,7 +102,7 @@ void wfi_trace_write_head(wfi_trace *trace, const wfi_trace_who *who)
     wfi_json_write_string(trace->file, who->interface);
     /* As text: a reader that keeps numbers as doubles would lose the last digits. */
     fprintf(trace->file, ",\"clock_ns\":\"%" PRIu64 "\",\"realtime_ns\":\"%" PRIu64 "\"}", now,
-            now + (uint64_t)trace->anchor_ns);
+            now + (uint64_t)trace->realtime_offset_ns);
     end_event(trace);
     fflush(trace->file);
 }

@@ -70,7 +70,7 @@ static weft_status put_owned(wfi_json *j, weft_agent *agent)
             put_name(j, &owned->name);
             put_value(j, owned->value);
             wfi_json_put_number(j, "handles", owned->handles);
-            wfi_json_put_number(j, "makers", owned->makers);
+            wfi_json_put_number(j, "producers", owned->producers);
             forks += put_forks(j, owned, counts, world_size);
             handles += owned->handles;
             wfi_json_close(j, '}');

@@ -18,22 +18,22 @@ typedef struct wfi_fork {
 } wfi_fork;
 
 /* The references of one incarnation of a rank to values of this worker. [agent lock] */
-typedef struct wfi_fork_book {
+typedef struct wfi_ref_peer {
     uint32_t incarnation; /* 0: none yet */
     wfi_list forks;
     size_t count;
     uint64_t forks_seen;     /* the highest number of any FORK */
     uint64_t creations_seen; /* the highest number in the name of a value that it had made here, or gave up */
     uint64_t calls_seen;     /* the highest id of a call that made such a value */
-} wfi_fork_book;
+} wfi_ref_peer;
 
 /* The agent's data of this component: wfi_refs_of. [agent lock] */
 typedef struct wfi_refs {
-    wfi_map owned;        /* values of this worker, by hash of the name: owned.c */
-    wfi_map fork_index;   /* forks of these values, by rank and number */
-    wfi_fork_book *books; /* by rank */
-    wfi_map forks;        /* this worker's unconfirmed references to values of others, by fork */
-    wfi_list references;  /* all references of this worker to values of others */
+    wfi_map owned;       /* values of this worker, by hash of the name: owned.c */
+    wfi_map fork_index;  /* forks of these values, by rank and number */
+    wfi_ref_peer *peers; /* by rank */
+    wfi_map forks;       /* this worker's unconfirmed references to values of others, by fork */
+    wfi_list references; /* all references of this worker to values of others */
     uint64_t next_number, next_fork;
     size_t leaked_forks; /* forks of workers that left without dropping them */
 } wfi_refs;

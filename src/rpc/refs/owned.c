@@ -2,7 +2,7 @@
 /*
  * owned.c - the owner's side of remote references: values by name, and the forks that workers hold of each.
  *
- * NUMBERS. A message may arrive twice, or late. wfi_fork_book keeps three numbers for each peer to detect this: the
+ * NUMBERS. A message may arrive twice, or late. wfi_ref_peer keeps three numbers for each peer to detect this: the
  * highest FORK (forks_seen), the highest name of a value that its calls made (creations_seen), and the highest id of
  * such a call (calls_seen). A peer assigns each number in the order in which it sends the messages. So:
  *   - A FORK that is not above forks_seen was counted before: its fork exists, or was dropped.
@@ -96,7 +96,7 @@ static void free_owned_task(wfi_task *task)
 
 void wfi_owned_release_if_unused(wfi_owned *owned)
 {
-    if (owned->handles || owned->makers || !wfi_list_empty(&owned->forks))
+    if (owned->handles || owned->producers || !wfi_list_empty(&owned->forks))
         return;
     link_out(owned->agent, owned);
     /* A thread may still wait for the value. */
@@ -115,14 +115,14 @@ void wfi_owned_fail_all(weft_agent *agent, weft_status why, const char *text)
 
 /* ---- Forks ------------------------------------------------------------------------------------------------------- */
 
-static wfi_fork_book *book_of(weft_agent *agent, wfi_peer *peer)
+static wfi_ref_peer *ref_peer_of(weft_agent *agent, wfi_peer *peer)
 {
-    wfi_fork_book *book = &wfi_refs_of(agent)->books[wfi_peer_rank(peer)];
-    if (book->incarnation != wfi_peer_incarnation(peer)) { /* the forks of the last incarnation ended with it */
-        *book = (wfi_fork_book){.incarnation = wfi_peer_incarnation(peer)};
-        wfi_list_init(&book->forks);
+    wfi_ref_peer *from_peer = &wfi_refs_of(agent)->peers[wfi_peer_rank(peer)];
+    if (from_peer->incarnation != wfi_peer_incarnation(peer)) { /* the forks of the last incarnation ended with it */
+        *from_peer = (wfi_ref_peer){.incarnation = wfi_peer_incarnation(peer)};
+        wfi_list_init(&from_peer->forks);
     }
-    return book;
+    return from_peer;
 }
 
 static uint64_t fork_key(int rank, uint64_t number)
@@ -141,12 +141,12 @@ static wfi_fork *find_fork(weft_agent *agent, wfi_peer *peer, const wfi_rref_nam
 static weft_status add_fork(wfi_owned *owned, wfi_peer *peer, uint64_t number)
 {
     weft_agent *agent = owned->agent;
-    wfi_fork_book *book = book_of(agent, peer);
+    wfi_ref_peer *from_peer = ref_peer_of(agent, peer);
     if (find_fork(agent, peer, &owned->name, number))
         return WEFT_OK; /* announced before */
     if (number == 0 || number >= WFI_FORK_NUMBERS)
         return WEFT_ERR_NOT_FOUND;
-    wfi_fork *fork = book->count < WFI_FORKS_MAX ? wfi_calloc(1, sizeof(*fork)) : NULL;
+    wfi_fork *fork = from_peer->count < WFI_FORKS_MAX ? wfi_calloc(1, sizeof(*fork)) : NULL;
     if (!fork)
         return WEFT_ERR_MEMORY;
     weft_status status = wfi_map_put(&wfi_refs_of(agent)->fork_index, fork_key(wfi_peer_rank(peer), number), fork);
@@ -158,8 +158,8 @@ static weft_status add_fork(wfi_owned *owned, wfi_peer *peer, uint64_t number)
     fork->peer = peer;
     fork->number = number;
     wfi_list_push_back(&owned->forks, &fork->of_value);
-    wfi_list_push_back(&book->forks, &fork->of_peer);
-    book->count++;
+    wfi_list_push_back(&from_peer->forks, &fork->of_peer);
+    from_peer->count++;
     wfi_peer_interest(peer, +1);
     return WEFT_OK;
 }
@@ -169,7 +169,7 @@ static void remove_fork(weft_agent *agent, wfi_fork *fork)
     wfi_map_take(&wfi_refs_of(agent)->fork_index, fork_key(wfi_peer_rank(fork->peer), fork->number));
     wfi_list_remove(&fork->of_value);
     wfi_list_remove(&fork->of_peer);
-    wfi_refs_of(agent)->books[wfi_peer_rank(fork->peer)].count--;
+    wfi_refs_of(agent)->peers[wfi_peer_rank(fork->peer)].count--;
     wfi_peer_interest(fork->peer, -1);
     free(fork);
 }
@@ -196,17 +196,17 @@ static bool may_come(weft_agent *agent, const wfi_rref_name *name)
     if (name->creator_incarnation > (creator ? wfi_peer_incarnation(creator) : 0))
         return true;
     return creator && wfi_peer_status(creator) == WEFT_OK && is_of(name, creator) &&
-           name->number > book_of(agent, creator)->creations_seen;
+           name->number > ref_peer_of(agent, creator)->creations_seen;
 }
 
 weft_status wfi_owned_take_fork(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number)
 {
-    wfi_fork_book *book = book_of(agent, from);
+    wfi_ref_peer *from_peer = ref_peer_of(agent, from);
     if (find_fork(agent, from, name, number))
         return WEFT_OK;
-    if (number <= book->forks_seen || !is_ours(agent, name))
+    if (number <= from_peer->forks_seen || !is_ours(agent, name))
         return WEFT_ERR_NOT_FOUND; /* a late FORK, dropped since; or this worker is not the owner */
-    book->forks_seen = number;
+    from_peer->forks_seen = number;
     wfi_owned *owned = wfi_owned_find(agent, name);
     if (!owned && !may_come(agent, name))
         return WEFT_ERR_NOT_FOUND;
@@ -225,9 +225,9 @@ void wfi_owned_take_drop(weft_agent *agent, wfi_peer *from, const wfi_rref_name 
     wfi_owned *owned = wfi_owned_find(agent, name);
     if (gave_up && is_of(name, from)) {
         /* Its call has arrived, or never will: this message was sent after all calls that were queued before. */
-        wfi_fork_book *book = book_of(agent, from);
-        if (name->number > book->creations_seen)
-            book->creations_seen = name->number;
+        wfi_ref_peer *from_peer = ref_peer_of(agent, from);
+        if (name->number > from_peer->creations_seen)
+            from_peer->creations_seen = name->number;
         if (owned) {
             wfi_error_detail detail = {.code = WEFT_ERR_CANCELLED, .worker = wfi_agent_rank(agent)};
             weft_error *error = wfi_error_create(&detail, "the worker whose call was to make the value gave it up");
@@ -243,10 +243,10 @@ void wfi_owned_take_drop(weft_agent *agent, wfi_peer *from, const wfi_rref_name 
     wfi_owned_release_if_unused(owned);
 }
 
-static void drop_forks(weft_agent *agent, wfi_fork_book *book)
+static void drop_forks(weft_agent *agent, wfi_ref_peer *from_peer)
 {
-    while (!wfi_list_empty(&book->forks)) {
-        wfi_fork *fork = wfi_container_of(book->forks.next, wfi_fork, of_peer);
+    while (!wfi_list_empty(&from_peer->forks)) {
+        wfi_fork *fork = wfi_container_of(from_peer->forks.next, wfi_fork, of_peer);
         wfi_owned *owned = fork->owned;
         remove_fork(agent, fork);
         wfi_owned_release_if_unused(owned);
@@ -256,22 +256,22 @@ static void drop_forks(weft_agent *agent, wfi_fork_book *book)
 void wfi_owned_end(weft_agent *agent)
 {
     for (int rank = 0; rank < agent->options.values.world_size; rank++)
-        if (wfi_refs_of(agent)->books[rank].incarnation)
-            drop_forks(agent, &wfi_refs_of(agent)->books[rank]);
+        if (wfi_refs_of(agent)->peers[rank].incarnation)
+            drop_forks(agent, &wfi_refs_of(agent)->peers[rank]);
 }
 
 void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
 {
     size_t cursor = 0;
-    wfi_fork_book *book = book_of(agent, peer);
-    if (why == WEFT_ERR_PEER_LEFT && agent->closing)
-        wfi_refs_of(agent)->leaked_forks += book->count; /* it left without dropping them: its own log names them */
-    drop_forks(agent, book);
+    wfi_ref_peer *from_peer = ref_peer_of(agent, peer);
+    if (why == WEFT_ERR_PEER_LEFT && agent->closing) /* it left without dropping them: its own log names them */
+        wfi_refs_of(agent)->leaked_forks += from_peer->count;
+    drop_forks(agent, from_peer);
     for (wfi_owned *owned; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, NULL));)
         for (; owned; owned = owned->next)
             if (is_of(&owned->name, peer)) {
                 owned->given_up = true;
-                if (!owned->makers)
+                if (!owned->producers)
                     fail_value(owned, why, "the worker whose call was to make the value is gone");
             }
 }
@@ -281,12 +281,12 @@ void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
 weft_status wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t call_id, const wfi_rref_name *name,
                                  uint64_t fork, wfi_owned **out)
 {
-    wfi_fork_book *book = book_of(agent, creator);
-    if (!is_ours(agent, name) || !is_of(name, creator) || call_id <= book->calls_seen)
+    wfi_ref_peer *from_peer = ref_peer_of(agent, creator);
+    if (!is_ours(agent, name) || !is_of(name, creator) || call_id <= from_peer->calls_seen)
         return WEFT_ERR_PROTOCOL;
-    book->calls_seen = call_id;
-    if (name->number > book->creations_seen)
-        book->creations_seen = name->number;
+    from_peer->calls_seen = call_id;
+    if (name->number > from_peer->creations_seen)
+        from_peer->creations_seen = name->number;
     wfi_owned *owned = wfi_owned_make(agent, name);
     if (!owned)
         return WEFT_ERR_MEMORY;
@@ -302,7 +302,7 @@ weft_status wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t 
 
 void wfi_owned_begin(wfi_owned *owned)
 {
-    owned->makers++;
+    owned->producers++;
 }
 
 /* Whether the call was refused before it ran: then its creator may make another attempt with the same name, and the
@@ -316,7 +316,7 @@ static bool may_be_tried_again(const wfi_owned *owned, const weft_error *error)
 void wfi_owned_give_up(wfi_owned *owned, const weft_error *why)
 {
     owned->given_up = true;
-    if (!owned->makers)
+    if (!owned->producers)
         wfi_complete_future(owned->value, NULL, owned->refused ? owned->refused : why);
 }
 
@@ -333,7 +333,7 @@ void wfi_owned_finish(wfi_owned *owned, const wfi_made *made)
     } else {
         wfi_complete_future(owned->value, made->results, made->error);
     }
-    owned->makers--;
+    owned->producers--;
     wfi_owned_release_if_unused(owned);
 }
 

@@ -18,8 +18,8 @@ static weft_status open_refs(weft_agent *agent, weft_error **error)
     wfi_map_init(&refs->forks);
     wfi_map_init_keyed(&refs->fork_index, &agent->hash_key);
     wfi_list_init(&refs->references);
-    refs->books = wfi_calloc((size_t)agent->options.values.world_size, sizeof(*refs->books));
-    return refs->books ? WEFT_OK : WEFT_ERR_MEMORY;
+    refs->peers = wfi_calloc((size_t)agent->options.values.world_size, sizeof(*refs->peers));
+    return refs->peers ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
 static void close_refs(weft_agent *agent)
@@ -33,7 +33,7 @@ static void free_refs(weft_agent *agent)
 {
     wfi_refs *refs = wfi_refs_of(agent);
     if (refs)
-        free(refs->books);
+        free(refs->peers);
     free(refs);
 }
 

@@ -43,15 +43,15 @@ struct wfi_ref_waiter {
     void (*confirmed)(wfi_ref_waiter *waiter, weft_status status);
 };
 
-/* A value on its owner. It exists while it has `handles` (of this worker), `forks` (of others) or `makers` (calls that
- * will complete it). [agent lock] */
+/* A value on its owner. It exists while it has `handles` (of this worker), `forks` (of others) or `producers` (calls
+ * that will complete it). [agent lock] */
 struct wfi_owned {
     weft_agent *agent;
     wfi_rref_name name;
     weft_future *value;
     weft_error *refused; /* why the last attempt to make it did not run; another attempt may follow */
     bool given_up;       /* its creator will make no further attempt */
-    size_t handles, makers;
+    size_t handles, producers;
     wfi_list forks;
     wfi_owned *next; /* others with the same hash */
     wfi_task release;

@@ -109,7 +109,7 @@ void wfi_serve_leave_table(weft_call *call)
     wfi_serve_drop_hold(call);
 }
 
-void wfi_serve_leave_if_over(weft_call *call)
+void wfi_serve_leave_if_ended(weft_call *call)
 {
     if (call->replied && !call->awaiting_done && !wfi_items_out_busy(call))
         wfi_serve_leave_table(call);

@@ -53,7 +53,7 @@ static void end_children(weft_call *call, weft_status why, const char *text)
     for (wfi_list *link; (link = wfi_list_pop_front(&call->children));) {
         wfi_child *child = wfi_container_of(link, wfi_child, link);
         child->parent = NULL;
-        child->parent_over(child, why, text);
+        child->parent_ended(child, why, text);
     }
 }
 

@@ -84,7 +84,7 @@ void wfi_serve_withdraw(weft_call *call, weft_error *error)
     wfi_net_defer(call->agent->net, &call->task, WFI_DEFER_RELEASE);
 }
 
-void wfi_serve_turn_away(weft_call *call)
+void wfi_serve_refuse_queued(weft_call *call)
 {
     wfi_serve_withdraw(call, wfi_call_error(call, WEFT_ERR_BUSY, "all threads for handlers of %s wait: it did not run",
                                             call->agent->options.name));

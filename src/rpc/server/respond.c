@@ -65,7 +65,7 @@ static void send_bare_reply(weft_call *call)
     wfi_observe_ended(call->agent, wfi_serve_observed(call), &call->span);
     call->replied = true;
     wfi_serve_interest(call, wfi_items_out_busy(call));
-    wfi_serve_leave_if_over(call);
+    wfi_serve_leave_if_ended(call);
 }
 
 static void send_reply(weft_call *call)
@@ -96,7 +96,7 @@ static void send_reply(weft_call *call)
     agent->stats.bytes_copied += call->outbound.body.copied_bytes;
     call->replied = true;
     wfi_serve_interest(call, call->awaiting_done || wfi_items_out_busy(call));
-    wfi_serve_leave_if_over(call);
+    wfi_serve_leave_if_ended(call);
 }
 
 static void write_error_reply(weft_call *call)

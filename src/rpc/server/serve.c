@@ -259,7 +259,7 @@ static void done_with(weft_call *call)
     call->awaiting_done = false;
     agent->stats.bytes_sent += call->outbound.exposed_bytes;
     wfi_outbound_withdraw(&call->outbound, call->peer, true);
-    wfi_serve_leave_if_over(call);
+    wfi_serve_leave_if_ended(call);
 }
 
 /* The caller gave up, and has ended its side of all transfers; or it is gone. */
@@ -277,7 +277,7 @@ static void cancel_call(weft_call *call, weft_status why, const char *text)
     else if (call->awaiting_done)
         done_with(call);
     else
-        wfi_serve_leave_if_over(call);
+        wfi_serve_leave_if_ended(call);
 }
 
 /* Handles a message of a caller: CALL, DONE, CANCEL, TOOK. */
@@ -300,7 +300,7 @@ static void serve_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_r
         cancel_call(call, WEFT_ERR_CANCELLED, "the caller cancelled the call");
     } else {
         wfi_items_out_took(call, item);
-        wfi_serve_leave_if_over(call);
+        wfi_serve_leave_if_ended(call);
     }
 }
 
@@ -330,11 +330,11 @@ static void caller_gone(weft_agent *agent, wfi_peer *peer, weft_status why, cons
     wfi_refusals_forget(agent, rank);
 }
 
-static size_t turn_away(weft_agent *agent)
+static size_t refuse_queued(weft_agent *agent)
 {
     size_t count = 0;
     for (wfi_task *task; (task = wfi_executor_withdraw(agent->executor, wfi_serve_handler_task)); count++)
-        wfi_serve_turn_away(wfi_container_of(task, weft_call, task));
+        wfi_serve_refuse_queued(wfi_container_of(task, weft_call, task));
     return count;
 }
 
@@ -424,7 +424,7 @@ const wfi_component wfi_server_component = {
     .messages = WFI_TAKES(WFI_RPC_CALL) | WFI_TAKES(WFI_RPC_DONE) | WFI_TAKES(WFI_RPC_CANCEL) | WFI_TAKES(WFI_RPC_TOOK),
     .message = serve_message,
     .peer_gone = caller_gone,
-    .turn_away = turn_away,
+    .refuse_queued = refuse_queued,
     .busy = is_serving,
     .awaits = awaited_served,
     .serves = serves_others,

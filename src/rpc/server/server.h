@@ -47,13 +47,13 @@ typedef struct wfi_responder_ops {
 
 /*
  * A call of this worker that was started within a served call. It is in that call's `children` until one of the two
- * ends. parent_over is called if the served call ends first, after the child was removed from the list. `why` is
+ * ends. parent_ended is called if the served call ends first, after the child was removed from the list. `why` is
  * WEFT_OK if the served call was answered: the child continues. Otherwise the child is cancelled too. [agent lock]
  */
 typedef struct wfi_child {
     wfi_list link;
     weft_call *parent; /* the served call, while it is being served; else NULL */
-    void (*parent_over)(struct wfi_child *child, weft_status why, const char *text);
+    void (*parent_ended)(struct wfi_child *child, weft_status why, const char *text);
 } wfi_child;
 
 /* Data that a higher layer keeps in a call: a tape, a context. */
@@ -165,7 +165,7 @@ wfi_urgency wfi_serve_urgency(const weft_function *function);
 weft_status wfi_serve_begin(weft_call *call);
 /* Answers a call that waited for its handler, which will not run. Takes over `error`. [agent lock] */
 void wfi_serve_withdraw(weft_call *call, weft_error *error);
-void wfi_serve_turn_away(weft_call *call); /* refuses a call taken from the executor's queue. [agent lock] */
+void wfi_serve_refuse_queued(weft_call *call); /* refuses a call taken from the executor's queue. [agent lock] */
 /* Answers with an error of weft, not of the handler. Takes over `error`. [agent lock] */
 void wfi_serve_refuse(weft_call *call, weft_error *error);
 /* The handler's work is over: the call is being answered. [agent lock] */
@@ -174,7 +174,7 @@ extern const wfi_responder_ops wfi_wire_responder;
 void wfi_serve_drop_hold(weft_call *call);   /* [agent lock] */
 void wfi_serve_leave_table(weft_call *call); /* [agent lock] */
 /* The same, if the answer was sent and nothing is kept for the caller. [agent lock] */
-void wfi_serve_leave_if_over(weft_call *call);
+void wfi_serve_leave_if_ended(weft_call *call);
 /* Registers or ends interest in the caller's death: the call is deferred, or its results are kept. [agent lock] */
 void wfi_serve_interest(weft_call *call, bool interested);
 void wfi_serve_uncount(weft_call *call); /* closing the agent no longer waits for the call. [agent lock] */

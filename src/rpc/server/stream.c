@@ -18,7 +18,7 @@ typedef struct item_out {
     wfi_outbound outbound;
     wfi_writer header;
     wfi_message message;
-    bool message_out, over;
+    bool message_out, ended;
     wfi_task release;
 } item_out;
 
@@ -51,9 +51,9 @@ static void release_item(wfi_task *task)
     free_item(wfi_container_of(task, item_out, release));
 }
 
-static void free_if_over(item_out *item)
+static void free_if_ended(item_out *item)
 {
-    if (!item->over || item->message_out)
+    if (!item->ended || item->message_out)
         return;
     wfi_net *net = item->call->agent->net;
     item->release.run = release_item;
@@ -66,7 +66,7 @@ static void item_gone(wfi_message *message, weft_status status)
     item_out *item = wfi_container_of(message, item_out, message);
     (void)status; /* if it never arrived, the peer is gone, which ends the call */
     item->message_out = false;
-    free_if_over(item);
+    free_if_ended(item);
 }
 
 static void end_item(item_out *item)
@@ -76,8 +76,8 @@ static void end_item(item_out *item)
     wfi_budget_keep_item(agent, -(int64_t)item->kept);
     wfi_list_remove(&item->link);
     item->call->items->count--;
-    item->over = true;
-    free_if_over(item);
+    item->ended = true;
+    free_if_ended(item);
 }
 
 void wfi_items_out_took(weft_call *call, uint32_t number)
