@@ -161,7 +161,7 @@ void weft_context_set_hooks(weft_context *context, weft_hooks *hooks)
 
 /* ---- Pairs ------------------------------------------------------------------------------------------------------- */
 
-bool wfi_context_links(const weft_context *context, const weft_tensor *tensor)
+bool wfi_context_records(const weft_context *context, const weft_tensor *tensor)
 {
     return wfi_graph_made(context->graph, tensor) ||
            (!tensor->grad_node && weft_tensor_requires_grad(tensor) && wfi_dtype_is_float(tensor->dtype));
@@ -555,5 +555,5 @@ weft_status wfi_contexts_find_or_create(weft_agent *agent, const weft_context_id
 __attribute__((constructor(WFI_JOIN_CONTEXTS))) static void join_agents(void)
 {
     wfi_component_add(&wfi_dist_component);
-    wfi_links_set(&wfi_dist_links);
+    wfi_recording_ops_set(&wfi_dist_recording_ops);
 }

@@ -11,8 +11,8 @@
  * other lock except the agent's or `sums`. A thread that reads gradients, or adds up those of final passes, holds
  * `sums`, which it takes before `lock` and without the agent's lock. It adds those of final passes without `lock`.
  * Contexts are in the agent's table (contexts.h) under the agent's lock.
- * LIFETIME. Reference-counted: by the table, until the context is over; by its user, each of its tapes, links
- * (link.c) and passes.
+ * LIFETIME. Reference-counted: by the table, until the context is over; by its user, each of its tapes, recordings
+ * (recording.c) and passes.
  */
 #ifndef WFI_CONTEXT_H
 #define WFI_CONTEXT_H
@@ -100,12 +100,12 @@ bool wfi_context_is_of(const weft_context *context, const weft_context_id *id);
  * Whether a tensor is linked when it is transferred: it was recorded into the context, or is a leaf that requires a
  * gradient.
  */
-bool wfi_context_links(const weft_context *context, const weft_tensor *tensor);
+bool wfi_context_records(const weft_context *context, const weft_tensor *tensor);
 /* weft_context_tape at a path; the tape takes a reference to the path. NULL: no memory. */
 weft_tape *wfi_context_tape_at(weft_context *context, const weft_tape_options *options, wfi_tape_path *path);
 /*
- * Adds sends of `count` tensors, for each of which wfi_context_links is true, to worker `to`. *first is the number of
- * the first. `path`: of their call. WEFT_ERR_STATE: the context is over; WEFT_ERR_MEMORY.
+ * Adds sends of `count` tensors, for each of which wfi_context_records is true, to worker `to`. *first is the number
+ * of the first. `path`: of their call. WEFT_ERR_STATE: the context is over; WEFT_ERR_MEMORY.
  */
 weft_status wfi_context_add_sends(weft_context *context, wfi_tape_path *path, int to, uint32_t incarnation,
                                   weft_tensor *const *tensors, size_t count, uint64_t *first);

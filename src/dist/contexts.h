@@ -30,7 +30,7 @@
 
 #include "dist/context.h"
 #include "dist/observe.h"
-#include "rpc/payload/link.h"
+#include "rpc/payload/recording.h"
 
 /* Another worker's part in a context, as far as this worker knows it: weft_context.holders. */
 enum wfi_holder {
@@ -82,7 +82,7 @@ void wfi_contexts_remove(wfi_contexts *all, weft_context *context);     /* gives
 /* Drops a reference when the lock is released. Without memory for that the context is kept forever. */
 void wfi_context_unref_later(weft_context *context);
 
-/* ---- release.c: for the messages of calls (link.c) ---- */
+/* ---- release.c: for the messages of calls (recording.c) ---- */
 
 /* A message of an opener has arrived: its contexts with numbers below `oldest_open` are over. They end here. */
 void wfi_contexts_end_older(weft_agent *agent, uint32_t rank, uint32_t incarnation, uint64_t oldest_open);
@@ -124,9 +124,9 @@ void wfi_contexts_send_close(weft_agent *agent, int rank, uint64_t also);
 void wfi_contexts_fail_ends(wfi_contexts *all, weft_status why, const char *text);
 extern const weft_function wfi_close_function, wfi_joined_function;
 
-/* ---- contexts.c; link.c ---- */
+/* ---- contexts.c; recording.c ---- */
 
 extern const wfi_component wfi_dist_component;
-extern const wfi_links wfi_dist_links;
+extern const wfi_recording_ops wfi_dist_recording_ops;
 
 #endif

@@ -47,7 +47,8 @@
 typedef struct wfi_pass wfi_pass;
 
 weft_status wfi_passes_register(weft_agent *agent); /* weft's own functions */
-/* wfi_links.admit: whether the tensors that a call of "weft:pass" is about to pull are accepted. [agent lock] */
+/* wfi_recording_ops.admit: whether the tensors that a call of "weft:pass" is about to pull are accepted. [agent
+ * lock] */
 weft_status wfi_pass_admit(weft_call *call, const uint8_t *meta, size_t size, uint64_t bytes, char *problem,
                            size_t room);
 struct wfi_contexts;

@@ -54,7 +54,7 @@ typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe/observe.h */
  * besides gradients, every call is refused, including these (server/refuse.c). Then weft:abort, weft:close and
  * weft:joined are sent again until they are accepted; a pass whose weft:pass is refused fails.
  */
-#define WFI_RESERVED (1u << 17) /* wfi_links.admit decides whether its arguments are accepted */
+#define WFI_RESERVED (1u << 17) /* wfi_recording_ops.admit decides whether its arguments are accepted */
 #define WFI_LET_IN (1u << 18)   /* arguments that fit one message are refused only beyond 5/4 of the budget */
 
 /* The data that rpc keeps for each worker; of this one only `serving` is used. */

@@ -59,7 +59,7 @@ const weft_rpc_options *wfi_rpc_options(const weft_rpc_options *given, size_t si
 weft_status wfi_spec_find_source(weft_agent *agent, wfi_call_spec *spec, weft_error **error)
 {
     char problem[256] = "the option tape: this program has no distributed contexts";
-    const wfi_links *links = wfi_links_get();
+    const wfi_recording_ops *links = wfi_recording_ops_get();
     if (!spec->options->tape)
         return WEFT_OK;
     weft_status status = links ? links->from_tape(agent, spec->options->tape, &spec->source, problem, sizeof(problem))
@@ -91,7 +91,7 @@ weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **
     else if (!status)
         status = wfi_call_begin(agent, spec, out, error);
     if (finds_source && spec->source) {
-        wfi_links_get()->unref(spec->source);
+        wfi_recording_ops_get()->unref(spec->source);
         spec->source = NULL;
     }
     if (status)

@@ -4,7 +4,7 @@
 #define WFI_CALL_H
 
 #include "rpc/agent/notify.h"
-#include "rpc/payload/link.h"
+#include "rpc/payload/recording.h"
 #include "rpc/payload/payload.h"
 #include "rpc/server/server.h"
 #include "value/encode.h"
@@ -22,10 +22,11 @@ typedef struct wfi_call_spec {
     uint64_t deadline_ns;           /* 0: the options give it */
     const wfi_span *within;         /* the enclosing span, if that is not a served call; NULL: none */
     bool exempt; /* it is queued even if the queue is full, and never waits for room: wfi_rpc_start_reserved */
-    wfi_link_source *source; /* the distributed context of options->tape, for all attempts; NULL: none. The function
+    wfi_recording_source
+        *source;       /* the distributed context of options->tape, for all attempts; NULL: none. The function
                                        that made the spec holds the reference */
-    size_t kept_bytes;       /* bytes in the peer's queue at the last try, for the error text */
-    bool waited;             /* the queue was full at first; for the error text after a timeout */
+    size_t kept_bytes; /* bytes in the peer's queue at the last try, for the error text */
+    bool waited;       /* the queue was full at first; for the error text after a timeout */
 } wfi_call_spec;
 
 /*
@@ -52,7 +53,7 @@ struct wfi_request {
     size_t land_count, land_exposed;
     bool landing; /* results of a call to this worker itself are being copied to the places: nothing ends it now */
 
-    wfi_link *link; /* of a call under a distributed context; otherwise NULL */
+    wfi_recording *recording; /* of a call under a distributed context; otherwise NULL */
     wfi_inbound results;
     bool needs_done;        /* the callee keeps results until this worker sends DONE */
     weft_error *failure;    /* why it ends, while results are still received or, in a call to itself, arguments read */

@@ -85,8 +85,8 @@ void wfi_call_free(wfi_request *call)
     for (size_t i = 0; i < call->land_count; i++)
         weft_tensor_unref(call->land[i]);
     free(call->land_exposures);
-    if (call->link)
-        wfi_links_get()->free(call->link);
+    if (call->recording)
+        wfi_recording_ops_get()->free(call->recording);
     wfi_serve_discard(call->local);
     wfi_inbound_fini(&call->results);
     wfi_items_in_free(call->items);

@@ -158,7 +158,7 @@ weft_status wfi_local_prepare(wfi_request *request, const wfi_call_spec *spec)
     call->responder = &responder;
     call->function = wfi_function_find(request->agent, spec->function);
     weft_status status = wfi_values_create(spec->arguments, &call->args);
-    return !status && spec->source ? wfi_links_get()->open(spec->source, NULL, &call->link) : status;
+    return !status && spec->source ? wfi_recording_ops_get()->open(spec->source, NULL, &call->recording) : status;
 }
 
 /* The values of the references among its arguments were made, or will never be. [agent lock] */

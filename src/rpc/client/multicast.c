@@ -67,7 +67,7 @@ weft_status weft_rpc_multicast_sized(weft_agent *agent, const weft_target *to, s
         status = start_all(agent, to, count, &spec, &all);
     wfi_shared_body_unref(packed);
     if (spec.source)
-        wfi_links_get()->unref(spec.source);
+        wfi_recording_ops_get()->unref(spec.source);
     if (status)
         wfi_rpc_give_error(agent, options, error ? error : wfi_spec_explain(agent, &spec, status, -1));
     else if (out)

@@ -38,9 +38,9 @@ static void results_ready(wfi_inbound *inbound, weft_status status)
         wfi_call_complete(call, NULL, call->failure, false);
         return;
     }
-    if (!status && call->link) {
-        status = wfi_links_get()->add_recvs(call->link, call->peer, 0, inbound->values, inbound->decoded.linked,
-                                            inbound->decoded.linked_count);
+    if (!status && call->recording) {
+        status = wfi_recording_ops_get()->add_recvs(call->recording, call->peer, 0, inbound->values,
+                                                    inbound->decoded.linked, inbound->decoded.linked_count);
         if (status)
             snprintf(inbound->problem, sizeof(inbound->problem), "they could not be recorded: %s",
                      weft_status_text(status));
@@ -76,14 +76,14 @@ static void fail_by_reply(wfi_request *call, wfi_reader *reader)
     weft_error_unref(error);
 }
 
-/* Reads the callee's part of the link. */
-static bool read_link(wfi_request *call, wfi_reader *reader)
+/* Reads the callee's part of the recording. */
+static bool read_recording(wfi_request *call, wfi_reader *reader)
 {
     size_t size;
     wfi_reader blob;
     const uint8_t *bytes = wfi_read_blob(reader, WFI_MESSAGE_MAX, &size);
     wfi_reader_init(&blob, bytes, size);
-    return !reader->failed && call->link && wfi_links_get()->read_reply(call->link, &blob);
+    return !reader->failed && call->recording && wfi_recording_ops_get()->read_reply(call->recording, &blob);
 }
 
 void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
@@ -103,7 +103,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     if (call->items && !wfi_items_in_expect(call->items, items))
         return; /* a second reply */
     wfi_observe_replied(agent, &call->span);
-    if (flags & WFI_REPLY_LINKED && !read_link(call, reader)) {
+    if (flags & WFI_REPLY_LINKED && !read_recording(call, reader)) {
         wfi_call_fail(call, WEFT_ERR_PROTOCOL, "its reply has a malformed distributed context");
         return;
     }
@@ -115,7 +115,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     call->results.options = (wfi_decode_options){.place = call->land_count ? landing_place : NULL,
                                                  .place_arg = call,
                                                  .landed_count = call->land_exposed ? call->land_count : 0};
-    call->results.options.takes_linked = call->link && flags & WFI_REPLY_LINKED;
+    call->results.options.takes_linked = call->recording && flags & WFI_REPLY_LINKED;
     call->results.free_places = true; /* call->land does not change until the call has completed */
     call->results.ready = results_ready;
     wfi_inbound_start(&call->results, reader);

@@ -25,7 +25,7 @@
     1152 /* a call's future, notifications, entries in tables, overhead of malloc: measured, test_rpc_queue */
 
 /* Largest size of a header without the function's name (write_header: 54; wfi_outbound_publish: 9). */
-#define HEADER_BYTES (64 + sizeof(wfi_rref_name) + WFI_LINK_BYTES + WFI_RMA_BYTES)
+#define HEADER_BYTES (64 + sizeof(wfi_rref_name) + WFI_RECORDING_BYTES + WFI_RMA_BYTES)
 
 /* ---- Its time, and its parent ------------------------------------------------------------------------------------ */
 
@@ -113,18 +113,18 @@ static weft_status expose_landing(wfi_request *call)
 
 static void write_header(wfi_request *call, uint64_t timeout_ns)
 {
-    uint8_t link_room[WFI_LINK_BYTES];
-    wfi_writer *w = &call->header, link;
-    wfi_writer_init(&link, link_room, sizeof(link_room));
-    if (call->link)
-        wfi_links_get()->write(call->link, &link);
+    uint8_t recording_room[WFI_RECORDING_BYTES];
+    wfi_writer *w = &call->header, recording;
+    wfi_writer_init(&recording, recording_room, sizeof(recording_room));
+    if (call->recording)
+        wfi_recording_ops_get()->write(call->recording, &recording);
     wfi_write_u64(w, call->id);
     wfi_write_u8(w, (uint8_t)((call->remote ? WFI_CALL_REMOTE : 0) | (call->items ? WFI_CALL_ITEMS : 0) |
                               (call->span.trace ? WFI_CALL_TRACED : 0)));
     wfi_write_u64(w, timeout_ns);
     wfi_write_u8(w, call->function_size);
     wfi_write_bytes(w, call->function, call->function_size);
-    wfi_write_blob(w, link_room, link.size);
+    wfi_write_blob(w, recording_room, recording.size);
     if (call->span.trace) {
         wfi_write_u64(w, call->span.trace);
         wfi_write_u64(w, call->span.id);
@@ -178,14 +178,14 @@ weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now,
 }
 
 /* Writes the message, and exposes the memory that the callee is to read and write. [agent lock] */
-static weft_status seal(wfi_request *call, wfi_link_source *source, uint64_t timeout_ns)
+static weft_status seal(wfi_request *call, wfi_recording_source *source, uint64_t timeout_ns)
 {
     const wfi_encoded *body = &call->arguments.body;
     weft_status status = call->remote ? wfi_rref_launch(call->remote, call->peer) : WEFT_OK;
     if (!status && source)
-        status = wfi_links_get()->open(source, call->peer, &call->link);
+        status = wfi_recording_ops_get()->open(source, call->peer, &call->recording);
     if (!status && source)
-        status = wfi_links_get()->add_sends(call->link, call->peer, body->linked, body->linked_count, NULL);
+        status = wfi_recording_ops_get()->add_sends(call->recording, call->peer, body->linked, body->linked_count, NULL);
     if (!status)
         status = expose_landing(call);
     if (status)
@@ -391,7 +391,7 @@ static wfi_encode_options encode_options(const wfi_call_spec *spec)
 {
     wfi_encode_options how = {.context = spec->source, .pass = wfi_rref_pass};
     if (spec->source)
-        how.is_linked = wfi_links_get()->is_linked;
+        how.is_linked = wfi_recording_ops_get()->is_linked;
     return how;
 }
 

@@ -65,7 +65,7 @@ static void drop(retry *r)
     weft_values_unref(r->kept);
     wfi_shared_body_unref(r->packed);
     if (r->spec.source)
-        wfi_links_get()->unref(r->spec.source);
+        wfi_recording_ops_get()->unref(r->spec.source);
     weft_rref_unref(r->spec.remote);
     weft_future_unref(r->future);
     weft_error_unref(r->stop);
@@ -381,7 +381,7 @@ static weft_status keep_spec(retry *r, const wfi_call_spec *spec)
                               .is_attempt = true,
                               .packed = &r->packed,
                               .parent = (const weft_call *const *)&r->child.parent,
-                              .source = spec->source ? wfi_links_get()->ref(spec->source) : NULL};
+                              .source = spec->source ? wfi_recording_ops_get()->ref(spec->source) : NULL};
     if (spec->packed && *spec->packed)
         r->packed = wfi_shared_body_ref(*spec->packed);
     return WEFT_OK;

@@ -89,14 +89,14 @@ static void begin_delivery(wfi_items_in *items)
 
 /* ---- Arrival ----------------------------------------------------------------------------------------------------- */
 
-static weft_status receive_links(const wfi_item_slot *s)
+static weft_status receive_recorded(const wfi_item_slot *s)
 {
     const wfi_request *call = s->items->call;
     const wfi_decoded *decoded = &s->inbound.decoded;
     if (!decoded->linked_count)
         return WEFT_OK;
-    return wfi_links_get()->add_recvs(call->link, call->peer, s->linked, s->inbound.values, decoded->linked,
-                                      decoded->linked_count);
+    return wfi_recording_ops_get()->add_recvs(call->recording, call->peer, s->linked, s->inbound.values,
+                                              decoded->linked, decoded->linked_count);
 }
 
 static void item_ready(wfi_inbound *inbound, weft_status status)
@@ -105,7 +105,7 @@ static void item_ready(wfi_inbound *inbound, weft_status status)
     wfi_items_in *items = s->items;
     wfi_request *call = items->call;
     if (!status && !items->stopped) {
-        status = receive_links(s);
+        status = receive_recorded(s);
         if (status)
             snprintf(inbound->problem, sizeof(inbound->problem), "it could not be recorded: %s",
                      weft_status_text(status));
@@ -134,7 +134,7 @@ void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     wfi_request *call = reader->failed || flags & ~WFI_ITEM_LINKED ? NULL : wfi_map_get(&agent->calls, id);
     if (!call || call->peer != from || !call->items || call->failure || call->completed)
         return; /* late, or malformed */
-    if (is_linked && (!call->link || !linked))
+    if (is_linked && (!call->recording || !linked))
         return;
     wfi_items_in *items = call->items;
     wfi_item_slot *s = slot_of(items, number);

@@ -71,8 +71,8 @@ static void free_task(wfi_task *task)
     free(call->pushes);
     free(call->items);
     free(call->arguments);
-    if (call->link)
-        wfi_links_get()->free(call->link);
+    if (call->recording)
+        wfi_recording_ops_get()->free(call->recording);
     weft_values_unref(call->results);
     wfi_object_drop(call->object);
     weft_error_unref(call->error);

@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes that write_reply_header writes, besides a link. */
+/* Bytes that write_reply_header writes, besides a recording. */
 #define REPLY_HEADER_SIZE (sizeof(uint64_t) + sizeof(uint8_t) + sizeof(uint32_t))
-#define LINK_HOLDERS_BYTES 256 /* besides WFI_LINK_BYTES */
+#define RECORDING_HOLDERS_BYTES 256 /* besides WFI_RECORDING_BYTES */
 
 static void write_reply_header(wfi_writer *writer, const weft_call *call, uint8_t flags)
 {
@@ -28,11 +28,11 @@ static void write_reply_header(wfi_writer *writer, const weft_call *call, uint8_
     wfi_write_u32(writer, wfi_items_out_count(call));
     if (!(flags & WFI_REPLY_LINKED))
         return;
-    uint8_t room[WFI_LINK_BYTES + LINK_HOLDERS_BYTES];
-    wfi_writer link;
-    wfi_writer_init(&link, room, sizeof(room));
-    wfi_links_get()->write(call->link, &link);
-    wfi_write_blob(writer, room, link.size);
+    uint8_t room[WFI_RECORDING_BYTES + RECORDING_HOLDERS_BYTES];
+    wfi_writer recording;
+    wfi_writer_init(&recording, room, sizeof(room));
+    wfi_recording_ops_get()->write(call->recording, &recording);
+    wfi_write_blob(writer, room, recording.size);
 }
 
 static void reply_gone(wfi_message *message, weft_status status)
@@ -103,7 +103,7 @@ static void write_error_reply(weft_call *call)
 {
     wfi_writer_fini(&call->header); /* it may be incomplete */
     wfi_writer_init_room(&call->header, call->arguments->room.header, sizeof(call->arguments->room.header));
-    write_reply_header(&call->header, call, WFI_REPLY_ERROR | (call->link ? WFI_REPLY_LINKED : 0));
+    write_reply_header(&call->header, call, WFI_REPLY_ERROR | (call->recording ? WFI_REPLY_LINKED : 0));
     wfi_error_write(&call->header, call->error);
     call->awaiting_done = false;
 }
@@ -112,15 +112,15 @@ static void write_error_reply(weft_call *call)
 static weft_status write_reply(weft_call *call)
 {
     const wfi_encoded *body = &call->outbound.body;
-    size_t header_size = REPLY_HEADER_SIZE + (call->link ? WFI_LINK_BYTES + LINK_HOLDERS_BYTES : 0);
-    weft_status status =
-        call->link ? wfi_links_get()->add_sends(call->link, call->peer, body->linked, body->linked_count, NULL)
-                   : WEFT_OK;
+    size_t header_size = REPLY_HEADER_SIZE + (call->recording ? WFI_LINK_BYTES + LINK_HOLDERS_BYTES : 0);
+    weft_status status = call->recording ? wfi_recording_ops_get()->add_sends(call->recording, call->peer, body->linked,
+                                                                              body->linked_count, NULL)
+                                         : WEFT_OK;
     if (status)
         return status;
     call->awaiting_done = wfi_outbound_exposes(&call->outbound, call->peer, header_size) || body->rref_count > 0;
     write_reply_header(&call->header, call,
-                       (call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0) | (call->link ? WFI_REPLY_LINKED : 0));
+                       (call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0) | (call->recording ? WFI_REPLY_LINKED : 0));
     return wfi_outbound_publish(&call->outbound, call->peer, &call->header);
 }
 
@@ -187,9 +187,9 @@ static weft_status encode_results(weft_call *call, wfi_encode_options how)
     weft_args results = call->owned ? WEFT_NO_VALUES : weft_values_args(call->results);
     how.pass = wfi_rref_pass;
     how.room = call->arguments->room.meta;
-    if (call->link) {
-        how.is_linked = wfi_links_get()->is_linked;
-        how.context = wfi_links_get()->source(call->link);
+    if (call->recording) {
+        how.is_linked = wfi_recording_ops_get()->is_linked;
+        how.context = wfi_recording_ops_get()->source(call->recording);
     }
     if (!call->owned && inbound->landing_count) {
         how.landing = inbound->landing;
@@ -239,8 +239,8 @@ static weft_error *cannot_be_sent(weft_call *call, weft_status status)
 {
     if (status != WEFT_ERR_TOO_LARGE)
         return wfi_call_error(call, status, "the results could not be sent: %s",
-                              status == WEFT_ERR_STATE && call->link ? "its distributed context is over"
-                                                                     : weft_status_text(status));
+                              status == WEFT_ERR_STATE && call->recording ? "its distributed context is over"
+                                                                          : weft_status_text(status));
     return wfi_call_error(
         call, status,
         "the results: %zu bytes beside tensors (strings, bytes, the shape of each tensor), where a call "

@@ -20,7 +20,7 @@
 /* ---- Arrival ----------------------------------------------------------------------------------------------------- */
 
 /* Tensors that the caller's tape recorded are recorded here too. */
-static weft_error *receive_links(weft_call *call, const wfi_inbound *inbound)
+static weft_error *receive_recorded(weft_call *call, const wfi_inbound *inbound)
 {
     const wfi_decoded *decoded = &inbound->decoded;
     if (!decoded->linked_count)
@@ -30,8 +30,8 @@ static weft_error *receive_links(weft_call *call, const wfi_inbound *inbound)
             call, WEFT_ERR_UNSUPPORTED,
             "an argument was recorded under a distributed context, which a function that %s does not take",
             call->function->flags & WEFT_FUNCTION_LAND_ADD ? "adds what lands" : "is served in batches");
-    weft_status status =
-        wfi_links_get()->add_recvs(call->link, call->peer, 0, call->args, decoded->linked, decoded->linked_count);
+    weft_status status = wfi_recording_ops_get()->add_recvs(call->recording, call->peer, 0, call->args, decoded->linked,
+                                                          decoded->linked_count);
     return status ? wfi_call_error(call, status, "the arguments could not be recorded: %s", weft_status_text(status))
                   : NULL;
 }
@@ -46,7 +46,7 @@ static void arguments_ready(wfi_inbound *inbound, weft_status status)
     } else {
         call->args = inbound->values;
         inbound->values = NULL;
-        error = receive_links(call, inbound);
+        error = receive_recorded(call, inbound);
         if (!error &&
             !wfi_signature_fits(call->function->takes, weft_values_args(call->args), problem, sizeof(problem)))
             error = wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem);
@@ -110,8 +110,8 @@ void wfi_serve_discard(weft_call *call)
 {
     if (!call)
         return;
-    if (call->link)
-        wfi_links_get()->free(call->link);
+    if (call->recording)
+        wfi_recording_ops_get()->free(call->recording);
     weft_values_unref(call->args);
     free(call->arguments);
     free(call);
@@ -163,19 +163,20 @@ static wfi_span read_span(uint8_t flags, wfi_reader *reader)
     return span;
 }
 
-/* If this process has no contexts, the link is ignored, and the reply carries none. */
-static weft_status read_link(weft_call *call, const uint8_t *bytes, size_t size)
+/* If this process has no contexts, the blob is ignored, and the reply carries none. */
+static weft_status read_recording(weft_call *call, const uint8_t *bytes, size_t size)
 {
     wfi_reader blob;
-    if (!size || !wfi_links_get())
+    if (!size || !wfi_recording_ops_get())
         return WEFT_OK;
     wfi_reader_init(&blob, bytes, size);
-    return wfi_links_get()->read_request(call->agent, call->peer, &blob, &call->link);
+    return wfi_recording_ops_get()->read_request(call->agent, call->peer, &blob, &call->recording);
 }
 
 static weft_status admit_reserved(wfi_inbound *inbound, const uint8_t *meta, size_t size, uint64_t bytes)
 {
-    return wfi_links_get()->admit(inbound->owner, meta, size, bytes, inbound->problem, sizeof(inbound->problem));
+    return wfi_recording_ops_get()->admit(inbound->owner, meta, size, bytes, inbound->problem,
+                                          sizeof(inbound->problem));
 }
 
 static void take_in(weft_call *call, wfi_reader *body)
@@ -194,7 +195,7 @@ static void take_in(weft_call *call, wfi_reader *body)
     arguments->user_places = function->land && !(function->flags & WEFT_FUNCTION_LAND_ADD);
     if (arguments->user_places)
         arguments->options = (wfi_decode_options){.place = user_place, .place_arg = call};
-    arguments->options.takes_linked = call->link != NULL;
+    arguments->options.takes_linked = call->recording != NULL;
     wfi_inbound_start(arguments, body);
 }
 
@@ -206,8 +207,8 @@ static void serve_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     uint64_t timeout_ns = wfi_read_u64(reader);
     uint8_t name_size = wfi_read_u8(reader);
     const uint8_t *name_bytes = wfi_read_bytes(reader, name_size);
-    size_t link_size;
-    const uint8_t *link_bytes = wfi_read_blob(reader, WFI_MESSAGE_MAX, &link_size);
+    size_t recording_size;
+    const uint8_t *recording_bytes = wfi_read_blob(reader, WFI_MESSAGE_MAX, &recording_size);
     wfi_span span = read_span(flags, reader);
     weft_call *call = NULL;
     weft_status made = WEFT_ERR_PROTOCOL;
@@ -227,7 +228,7 @@ static void serve_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     call->function = wfi_function_find(agent, name);
     weft_status remote = flags & WFI_CALL_REMOTE ? read_remote(call, reader) : WEFT_OK;
     weft_status items = flags & WFI_CALL_ITEMS ? wfi_items_out_create(&call->items) : WEFT_OK;
-    weft_status linked = read_link(call, link_bytes, link_size);
+    weft_status linked = read_recording(call, recording_bytes, recording_size);
     if (linked)
         wfi_serve_refuse(call,
                          wfi_call_error(call, linked, "%s",

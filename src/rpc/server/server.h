@@ -18,7 +18,7 @@
 
 #include "rpc/agent/budget.h"
 #include "rpc/observe/observe.h"
-#include "rpc/payload/link.h"
+#include "rpc/payload/recording.h"
 #include "rpc/payload/payload.h"
 #include "rpc/refs/refs.h"
 #include "value/encode.h"
@@ -99,7 +99,7 @@ struct weft_call {
     struct wfi_object *object; /* of a user's type, instead of results: refs/object.c */
     weft_error *error;
     wfi_call_slot slot;
-    wfi_link *link; /* of a call under a distributed context; otherwise NULL */
+    wfi_recording *recording; /* of a call under a distributed context; otherwise NULL */
 
     wfi_outbound outbound; /* the results that are sent */
     wfi_writer header;

@@ -126,9 +126,10 @@ static weft_status write_header(weft_call *call, item_out *item)
 {
     const wfi_encoded *body = &item->outbound.body;
     uint64_t first = 0;
-    weft_status status = body->linked_count ? wfi_links_get()->add_sends(call->link, call->peer, body->linked,
-                                                                         body->linked_count, &first)
-                                            : WEFT_OK;
+    weft_status status =
+        body->linked_count
+            ? wfi_recording_ops_get()->add_sends(call->recording, call->peer, body->linked, body->linked_count, &first)
+            : WEFT_OK;
     wfi_write_u64(&item->header, call->id);
     wfi_write_u32(&item->header, item->number);
     wfi_write_u8(&item->header, body->linked_count ? WFI_ITEM_LINKED : 0);
@@ -206,9 +207,9 @@ weft_status wfi_items_out_send(weft_call *call, weft_args values)
         return WEFT_ERR_MEMORY;
     wfi_writer_init_growing(&item->header);
     wfi_encode_options how = {.pass = wfi_rref_pass};
-    if (call->link) {
-        how.is_linked = wfi_links_get()->is_linked;
-        how.context = wfi_links_get()->source(call->link);
+    if (call->recording) {
+        how.is_linked = wfi_recording_ops_get()->is_linked;
+        how.context = wfi_recording_ops_get()->source(call->recording);
     }
     status = wfi_encode(&item->outbound.body, values, &how);
     if (!status)

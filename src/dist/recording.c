@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link.c - a call under a context: what its messages carry for the context, what it records, and the handler's tape.
+ * recording.c - a call under a context: what its messages carry for the context, what it records, and the handler's
+ * tape.
  *
- * src/rpc calls these functions through wfi_dist_links; rpc/payload/link.h has their order and their locks. A request
- * carries the id of the context, the opener's `oldest_open`, the number of its first send, and the path of the call in
- * the caller's tape. A reply carries the number of its first send, and the workers that the callee has called. Each
- * tensor that was recorded under the context, and travels, is a send at one side and a recv at the other (context.h).
+ * src/rpc calls these functions through wfi_dist_recording_ops; rpc/payload/recording.h has their order and their
+ * locks. A request carries the id of the context, the opener's `oldest_open`, the number of its first send, and the
+ * path of the call in the caller's tape. A reply carries the number of its first send, and the workers that the
+ * callee has called. Each tensor that was recorded under the context, and travels, is a send at one side and a recv
+ * at the other (context.h).
  */
 #include "autograd/tape.h"
 #include "base/alloc.h"
 #include "dist/contexts.h"
 #include "dist/pass.h"
 #include "rpc/batch/batch.h"
-#include "rpc/payload/link.h"
+#include "rpc/payload/recording.h"
 #include "value/value.h"
 
 #include <weft/rpc.h>
@@ -23,19 +25,19 @@
 #define HOLDERS_MAX 32 /* in one reply */
 
 /* The caller's side of all attempts of one call: its context, and its place in the order of the caller's tape. */
-struct wfi_link_source {
+struct wfi_recording_source {
     _Atomic uint32_t refs;
     weft_context *context; /* referenced */
     wfi_tape_path *path;   /* referenced */
 };
 
 /* One side of one attempt of a call. */
-struct wfi_link {
-    wfi_link_source *source; /* referenced */
-    weft_context *context;   /* always source->context; not referenced by itself */
-    bool is_caller;          /* the caller's side of a call to another worker */
-    bool is_answered;        /* the callee has answered: it knows what the call said about contexts that are over */
-    bool is_served;          /* the callee's side, counted in context->served */
+struct wfi_recording {
+    wfi_recording_source *source; /* referenced */
+    weft_context *context;        /* always source->context; not referenced by itself */
+    bool is_caller;               /* the caller's side of a call to another worker */
+    bool is_answered; /* the callee has answered: it knows what the call said about contexts that are over */
+    bool is_served;   /* the callee's side, counted in context->served */
     int peer;
     uint64_t oldest_open; /* as the call carried it, if this worker is the opener; otherwise 0 */
     uint64_t first_send;  /* number of the first tensor that this side sent */
@@ -45,9 +47,9 @@ struct wfi_link {
 /* ---- The caller's side ------------------------------------------------------------------------------------------- */
 
 /* Returns a source with one reference, and takes over the reference to `path`. NULL: no memory, or no path. */
-static wfi_link_source *make_source(weft_context *context, wfi_tape_path *path)
+static wfi_recording_source *make_source(weft_context *context, wfi_tape_path *path)
 {
-    wfi_link_source *source = path ? wfi_calloc(1, sizeof(*source)) : NULL;
+    wfi_recording_source *source = path ? wfi_calloc(1, sizeof(*source)) : NULL;
     if (!source) {
         wfi_tape_path_unref(path);
         return NULL;
@@ -58,13 +60,13 @@ static wfi_link_source *make_source(weft_context *context, wfi_tape_path *path)
     return source;
 }
 
-static wfi_link_source *ref_source(wfi_link_source *source)
+static wfi_recording_source *ref_source(wfi_recording_source *source)
 {
     atomic_fetch_add_explicit(&source->refs, 1, memory_order_relaxed);
     return source;
 }
 
-static void unref_source(wfi_link_source *source)
+static void unref_source(wfi_recording_source *source)
 {
     if (!source || atomic_fetch_sub_explicit(&source->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -73,7 +75,7 @@ static void unref_source(wfi_link_source *source)
     free(source);
 }
 
-static weft_status from_tape(weft_agent *agent, weft_tape *tape, wfi_link_source **out, char *problem, size_t room)
+static weft_status from_tape(weft_agent *agent, weft_tape *tape, wfi_recording_source **out, char *problem, size_t room)
 {
     weft_context *context = wfi_tape_owner(tape);
     weft_status status = weft_tape_status(tape);
@@ -93,23 +95,23 @@ static weft_status from_tape(weft_agent *agent, weft_tape *tape, wfi_link_source
 
 static bool is_linked(const void *source, const weft_tensor *tensor)
 {
-    return wfi_context_links(((const wfi_link_source *)source)->context, tensor);
+    return wfi_context_records(((const wfi_recording_source *)source)->context, tensor);
 }
 
-static const wfi_link_source *source_of(const wfi_link *link)
+static const wfi_recording_source *source_of(const wfi_recording *recording)
 {
-    return link->source;
+    return recording->source;
 }
 
 /* With a reference to the source. NULL: no memory. */
-static wfi_link *make_link(wfi_link_source *source)
+static wfi_recording *make_recording(wfi_recording_source *source)
 {
-    wfi_link *link = wfi_calloc(1, sizeof(*link));
-    if (!link)
+    wfi_recording *recording = wfi_calloc(1, sizeof(*recording));
+    if (!recording)
         return NULL;
-    link->source = ref_source(source);
-    link->context = source->context;
-    return link;
+    recording->source = ref_source(source);
+    recording->context = source->context;
+    return recording;
 }
 
 static bool is_opener(const weft_context *context)
@@ -118,13 +120,13 @@ static bool is_opener(const weft_context *context)
 }
 
 /* Begins an attempt: the callee is a holder from now on. `peer` NULL: a call of this worker to itself. */
-static weft_status open_link(wfi_link_source *source, wfi_peer *peer, wfi_link **out)
+static weft_status open_recording(wfi_recording_source *source, wfi_peer *peer, wfi_recording **out)
 {
     weft_context *context = source->context;
-    wfi_link *link = make_link(source);
-    if (!link)
+    wfi_recording *recording = make_recording(source);
+    if (!recording)
         return WEFT_ERR_MEMORY;
-    *out = link;
+    *out = recording;
     if (!peer)
         return WEFT_OK;
     int rank = wfi_peer_rank(peer);
@@ -133,24 +135,25 @@ static weft_status open_link(wfi_link_source *source, wfi_peer *peer, wfi_link *
     wfi_mutex_unlock(&context->lock);
     if (over)
         return WEFT_ERR_STATE;
-    link->is_caller = true;
-    link->peer = rank;
+    recording->is_caller = true;
+    recording->peer = rank;
     if (!context->holders[rank] && rank != (int)context->id.rank) {
         context->holders[rank] = WFI_HOLDER_PRESENT;
         context->unreported++;
         wfi_contexts_report(context);
     }
     if (is_opener(context)) { /* the call carries oldest_open */
-        link->oldest_open = wfi_contexts_oldest_open(context->agent);
-        wfi_contexts_notifying(context->agent, rank, link->oldest_open);
+        recording->oldest_open = wfi_contexts_oldest_open(context->agent);
+        wfi_contexts_notifying(context->agent, rank, recording->oldest_open);
     }
     return WEFT_OK;
 }
 
-static weft_status add_sends(wfi_link *link, wfi_peer *peer, weft_tensor *const *tensors, size_t count, uint64_t *first)
+static weft_status add_sends(wfi_recording *recording, wfi_peer *peer, weft_tensor *const *tensors, size_t count,
+                             uint64_t *first)
 {
-    return wfi_context_add_sends(link->context, link->source->path, wfi_peer_rank(peer), wfi_peer_incarnation(peer),
-                                 tensors, count, first ? first : &link->first_send);
+    return wfi_context_add_sends(recording->context, recording->source->path, wfi_peer_rank(peer),
+                                 wfi_peer_incarnation(peer), tensors, count, first ? first : &recording->first_send);
 }
 
 /* Reports to the opener, in a reply, up to HOLDERS_MAX workers that this worker has called. */
@@ -171,33 +174,33 @@ static void write_holders(weft_context *context, wfi_writer *blob)
 }
 
 /* The served call is answered, or never will be: what its reply did not report is reported now. [agent lock] */
-static void end_served(wfi_link *link)
+static void end_served(wfi_recording *recording)
 {
-    if (!link->is_served)
+    if (!recording->is_served)
         return;
-    link->is_served = false;
-    link->context->served--;
-    wfi_contexts_report(link->context);
+    recording->is_served = false;
+    recording->context->served--;
+    wfi_contexts_report(recording->context);
 }
 
-static void write_blob(wfi_link *link, wfi_writer *blob)
+static void write_blob(wfi_recording *recording, wfi_writer *blob)
 {
-    const weft_context *context = link->context;
-    if (!link->is_caller) {
-        wfi_write_u64(blob, link->first_send);
-        write_holders(link->context, blob);
-        end_served(link);
+    const weft_context *context = recording->context;
+    if (!recording->is_caller) {
+        wfi_write_u64(blob, recording->first_send);
+        write_holders(recording->context, blob);
+        end_served(recording);
         return;
     }
     const wfi_opener *opener = &wfi_contexts_of(context->agent)->openers[context->id.rank];
     wfi_write_u32(blob, context->id.rank);
     wfi_write_u32(blob, context->id.incarnation);
     wfi_write_u64(blob, context->id.number);
-    wfi_write_u64(blob, is_opener(context)                               ? link->oldest_open
+    wfi_write_u64(blob, is_opener(context)                               ? recording->oldest_open
                         : opener->incarnation == context->id.incarnation ? opener->oldest_open
                                                                          : 0);
-    wfi_write_u64(blob, link->first_send);
-    wfi_write_bytes(blob, link->source->path->bytes, link->source->path->size);
+    wfi_write_u64(blob, recording->first_send);
+    wfi_write_bytes(blob, recording->source->path->bytes, recording->source->path->size);
 }
 
 /*
@@ -205,10 +208,10 @@ static void write_blob(wfi_link *link, wfi_writer *blob)
  * context. This worker notes those that it does not know: the opener will notify them, another worker reports them to
  * the opener.
  */
-static bool read_reply(wfi_link *link, wfi_reader *blob)
+static bool read_reply(wfi_recording *recording, wfi_reader *blob)
 {
-    weft_context *context = link->context;
-    link->first_recv = wfi_read_u64(blob);
+    weft_context *context = recording->context;
+    recording->first_recv = wfi_read_u64(blob);
     uint16_t count = wfi_read_u16(blob);
     for (uint16_t i = 0; i < count && !blob->failed; i++) {
         uint32_t rank = wfi_read_u32(blob);
@@ -226,8 +229,8 @@ static bool read_reply(wfi_link *link, wfi_reader *blob)
         context->unreported++;
     }
     wfi_contexts_report(context);
-    link->is_answered = !blob->failed;
-    return link->is_answered;
+    recording->is_answered = !blob->failed;
+    return recording->is_answered;
 }
 
 /* ---- The callee's side ------------------------------------------------------------------------------------------- */
@@ -236,7 +239,7 @@ static bool read_reply(wfi_link *link, wfi_reader *blob)
  * Reads what a request carries, as write_blob wrote it. Ends the opener's contexts before `oldest_open`, and finds or
  * creates the call's context here. *out: the callee's side.
  */
-static weft_status read_request(weft_agent *agent, wfi_peer *from, wfi_reader *blob, wfi_link **out)
+static weft_status read_request(weft_agent *agent, wfi_peer *from, wfi_reader *blob, wfi_recording **out)
 {
     weft_context *context;
     weft_context_id id = {.rank = wfi_read_u32(blob), .incarnation = wfi_read_u32(blob)};
@@ -251,26 +254,26 @@ static weft_status read_request(weft_agent *agent, wfi_peer *from, wfi_reader *b
     weft_status status = wfi_contexts_find_or_create(agent, &id, &context);
     if (status)
         return status;
-    wfi_link_source *source = make_source(context, wfi_tape_path_read(path, path_size));
-    wfi_link *link = source ? make_link(source) : NULL;
+    wfi_recording_source *source = make_source(context, wfi_tape_path_read(path, path_size));
+    wfi_recording *recording = source ? make_recording(source) : NULL;
     unref_source(source);
-    if (!link)
+    if (!recording)
         return WEFT_ERR_MEMORY;
-    link->peer = wfi_peer_rank(from);
-    link->first_recv = first;
-    link->is_served = true;
+    recording->peer = wfi_peer_rank(from);
+    recording->first_recv = first;
+    recording->is_served = true;
     context->served++;
     context->idle = false;
     wfi_contexts_query_later(wfi_contexts_of(agent));
-    *out = link;
+    *out = recording;
     return WEFT_OK;
 }
 
 /* ---- Both -------------------------------------------------------------------------------------------------------- */
 
 /* Replaces the received tensors at `places` by recorded ones, each of which is a recv of the context. */
-static weft_status add_recvs(wfi_link *link, wfi_peer *from, uint64_t first, weft_values *values, const size_t *places,
-                             size_t count)
+static weft_status add_recvs(wfi_recording *recording, wfi_peer *from, uint64_t first, weft_values *values,
+                             const size_t *places, size_t count)
 {
     size_t all = count ? wfi_values_tensors(weft_values_args(values), NULL, 0) : 0;
     weft_tensor **tensors = count ? wfi_calloc(all, sizeof(*tensors)) : NULL;
@@ -282,11 +285,12 @@ static weft_status add_recvs(wfi_link *link, wfi_peer *from, uint64_t first, wef
     wfi_values_tensors(weft_values_args(values), tensors, all);
     wfi_recv pair = {.from = wfi_peer_rank(from),
                      .incarnation = wfi_peer_incarnation(from),
-                     .number = first ? first : link->first_recv};
+                     .number = first ? first : recording->first_recv};
     for (size_t i = 0; i < all; i++)
         weft_tensor_ref(tensors[i]);
     for (size_t i = 0; i < count && !status; i++, pair.number++) {
-        weft_tensor *recorded = places[i] < all ? wfi_context_add_recv(link->context, &pair, tensors[places[i]]) : NULL;
+        weft_tensor *recorded =
+            places[i] < all ? wfi_context_add_recv(recording->context, &pair, tensors[places[i]]) : NULL;
         if (!recorded) {
             status = WEFT_ERR_MEMORY;
             break;
@@ -302,34 +306,34 @@ static weft_status add_recvs(wfi_link *link, wfi_peer *from, uint64_t first, wef
     return status;
 }
 
-static void free_link(wfi_link *link)
+static void free_recording(wfi_recording *recording)
 {
-    if (!link)
+    if (!recording)
         return;
-    weft_agent *agent = link->context->agent;
-    if ((link->oldest_open || link->is_served) && wfi_agent_enter_locked(agent)) {
-        end_served(link);
-        if (link->oldest_open)
-            wfi_contexts_notified(agent, link->peer, link->oldest_open, link->is_answered);
+    weft_agent *agent = recording->context->agent;
+    if ((recording->oldest_open || recording->is_served) && wfi_agent_enter_locked(agent)) {
+        end_served(recording);
+        if (recording->oldest_open)
+            wfi_contexts_notified(agent, recording->peer, recording->oldest_open, recording->is_answered);
         wfi_agent_leave_locked(agent);
     }
-    unref_source(link->source);
-    free(link);
+    unref_source(recording->source);
+    free(recording);
 }
 
-const wfi_links wfi_dist_links = {.from_tape = from_tape,
-                                  .ref = ref_source,
-                                  .unref = unref_source,
-                                  .is_linked = is_linked,
-                                  .source = source_of,
-                                  .open = open_link,
-                                  .add_sends = add_sends,
-                                  .write = write_blob,
-                                  .read_reply = read_reply,
-                                  .read_request = read_request,
-                                  .add_recvs = add_recvs,
-                                  .free = free_link,
-                                  .admit = wfi_pass_admit};
+const wfi_recording_ops wfi_dist_recording_ops = {.from_tape = from_tape,
+                                                  .ref = ref_source,
+                                                  .unref = unref_source,
+                                                  .is_linked = is_linked,
+                                                  .source = source_of,
+                                                  .open = open_recording,
+                                                  .add_sends = add_sends,
+                                                  .write = write_blob,
+                                                  .read_reply = read_reply,
+                                                  .read_request = read_request,
+                                                  .add_recvs = add_recvs,
+                                                  .free = free_recording,
+                                                  .admit = wfi_pass_admit};
 
 /* ---- The handler's tape ------------------------------------------------------------------------------------------ */
 
@@ -355,11 +359,12 @@ static void close_tape(void *value)
     weft_tape_close(value);
 }
 
-static weft_tape *open_in(wfi_call_slot *slot, uint64_t seed, const wfi_link *link)
+static weft_tape *open_in(wfi_call_slot *slot, uint64_t seed, const wfi_recording *recording)
 {
     if (!slot->value) {
         const weft_tape_options how = {.seed = seed};
-        weft_tape *tape = link ? wfi_context_tape_at(link->context, &how, link->source->path) : weft_tape_open(&how);
+        weft_tape *tape =
+            recording ? wfi_context_tape_at(recording->context, &how, recording->source->path) : weft_tape_open(&how);
         if (!tape)
             return NULL; /* operators on it return NULL; then giving the results fails */
         *slot = (wfi_call_slot){.value = tape, .error = tape_error, .publish = commit_tape, .drop = close_tape};
@@ -373,7 +378,7 @@ weft_tape *weft_call_tape(weft_call *call)
     if (!call)
         return NULL;
     uint64_t key[] = {(uint64_t)wfi_agent_rank(call->agent), (uint64_t)call->from, call->incarnation, call->id};
-    return open_in(&call->slot, wfi_hash_bytes(key, sizeof(key)), call->link);
+    return open_in(&call->slot, wfi_hash_bytes(key, sizeof(key)), call->recording);
 }
 
 weft_tape *weft_batch_tape(weft_batch *batch)
