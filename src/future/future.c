@@ -89,11 +89,13 @@ static void free_future(weft_future *future)
 }
 
 /*
- * Freeing a future can free others (the child of a `then`, the futures of a when_all), in chains of any length. Futures
- * that lose their last reference while this thread frees another one wait in a list, so that the stack does not grow
- * with the chain.
+ * Freeing a future can drop the last reference to others (the child of a `then`, the futures of a when_all), in
+ * chains of any length. Those wait in this queue until the present one is freed, so that the stack does not grow
+ * with the chain. `end` is where the next one is linked in; NULL: this thread frees no future.
  */
-static _Thread_local weft_future *dying, **dying_end;
+static _Thread_local struct {
+    weft_future *first, **end;
+} to_free;
 
 void weft_future_unref(weft_future *future)
 {
@@ -104,20 +106,21 @@ void weft_future_unref(weft_future *future)
     before = atomic_fetch_sub_explicit(&future->refs, 1, memory_order_acq_rel);
     if (!WFI_LAST(future, before))
         return;
-    if (dying_end) {
-        *dying_end = future;
-        dying_end = &future->next_dead;
+    if (to_free.end) { /* the loop below runs, further down on this stack */
+        *to_free.end = future;
+        to_free.end = &future->next_to_free;
         return;
     }
-    dying_end = &dying;
-    *dying_end = NULL;
+    to_free.end = &to_free.first;
     while (future) {
         free_future(future);
-        future = dying;
-        if (future && !(dying = future->next_dead))
-            dying_end = &dying;
+        future = to_free.first;
+        if (future)
+            to_free.first = future->next_to_free;
+        if (!to_free.first)
+            to_free.end = &to_free.first;
     }
-    dying_end = NULL;
+    to_free.end = NULL;
 }
 
 bool wfi_future_unref_unless_last(weft_future *future)

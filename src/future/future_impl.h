@@ -52,10 +52,10 @@ struct weft_future {
     const wfi_canceller *canceller; /* NULL: cancelling only fails the future */
     void *cancel_owner;
     uint64_t cancel_id;
-    bool cancel_asked;      /* the canceller was called. [lock] */
-    bool owned;             /* only the library completes it; constant after others have it */
-    bool has_spun;          /* likewise: its creator, which waits for it, has spun before */
-    weft_future *next_dead; /* see weft_future_unref */
+    bool cancel_asked;         /* the canceller was called. [lock] */
+    bool owned;                /* only the library completes it; constant after others have it */
+    bool has_spun;             /* likewise: its creator, which waits for it, has spun before */
+    weft_future *next_to_free; /* see weft_future_unref */
 };
 
 /* Initializes a future, with one reference, at the beginning of a block of memory; free_future frees the whole

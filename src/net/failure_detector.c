@@ -282,6 +282,7 @@ static void check_silence(wfi_peer *peer)
     }
 }
 
+/* Checks the peer. The head of this file has the cases. */
 static void silence_due(wfi_timer *timer)
 {
     wfi_peer *peer = wfi_container_of(timer, wfi_peer, silence);

@@ -30,14 +30,13 @@ static void progress_for(wfi_progress *progress, wfi_parker *parker, uint64_t de
     }
 }
 
-/* Wakes the watcher if a timer was set that only this thread knew of. sleep_until_ns must not be earlier than the time
- * at which some sleeper will wake: a thread that took the token may have let another sleeper fall asleep until
- * later. */
-static void announce_deadline(wfi_progress *progress, uint64_t known_ns)
+/* After a sleep of this thread: another sleeper may sleep until `others_ns`. Wakes the watcher if a timer is set for
+ * an earlier time, which only this thread knew of. */
+static void restore_sleep_until(wfi_progress *progress, uint64_t others_ns)
 {
     wfi_mutex_lock(&progress->lock);
-    if (progress->sleep_until_ns < known_ns)
-        progress->sleep_until_ns = known_ns;
+    if (progress->sleep_until_ns < others_ns)
+        progress->sleep_until_ns = others_ns;
     bool earlier = atomic_load_explicit(&progress->next_deadline_ns, memory_order_relaxed) < progress->sleep_until_ns;
     wfi_mutex_unlock(&progress->lock);
     if (earlier)
@@ -55,9 +54,9 @@ static bool sleep_with_token(wfi_progress *progress, wfi_parker *parker, uint64_
         return true; /* another waiting thread, which has lost the token, uses the sleeper */
     if (wfi_park_on_begin(parker, progress->token.unpark_fd)) {
         uint64_t now = wfi_now(progress->clock);
-        /* Until when another sleeper, which has lost the token, will sleep: the token may be returned to it. */
+        /* Another sleeper, which has lost the token and may get it back, sleeps until then. */
         wfi_mutex_lock(&progress->lock);
-        uint64_t known_ns = progress->sleep_until_ns;
+        uint64_t others_ns = progress->sleep_until_ns;
         wfi_mutex_unlock(&progress->lock);
         while (ours && now < until_ns && !wfi_parker_is_unparked(parker) && !atomic_load(&progress->stop) &&
                !atomic_load(&progress->token.wanted)) {
@@ -66,7 +65,7 @@ static bool sleep_with_token(wfi_progress *progress, wfi_parker *parker, uint64_
             if (ours && wfi_progress_round(progress, WFI_WAITER, NULL))
                 wfi_spin_caught(progress, WFI_WAITER, now);
         }
-        announce_deadline(progress, known_ns);
+        restore_sleep_until(progress, others_ns);
         wfi_park_on_end(parker);
     }
     atomic_store(&progress->token.sleeper_taken, false);

@@ -85,7 +85,7 @@ uint64_t inside_suspected_ns(wfi_net *net, int rank)
 uint64_t inside_asked(wfi_net *net, int rank, wfi_lane_kind kind)
 {
     wfi_net_lock(net);
-    uint64_t asked = peer_of(net, rank)->channels[kind]->asked;
+    uint64_t asked = peer_of(net, rank)->channels[kind]->highest_request;
     wfi_net_unlock(net);
     return asked;
 }

@@ -177,8 +177,8 @@ static void handle_frames(wfi_store_peer *peer, uint64_t now_ns)
         }
         if (size == 0 || size > have)
             break;
-        if (peer->has_gone && wfi_store_frame_type(peer->input + at) != WFI_STORE_REFUSE) /* why it went */
-            break;
+        if (peer->has_gone && wfi_store_frame_type(peer->input + at) != WFI_STORE_REFUSE)
+            break; /* nobody waits for an answer; a REFUSE needs none, and says why the peer has gone */
         if (peer->is_unauthenticated) /* not before: hundreds of silent connections must cost little memory */
             wfi_tune_socket(peer->fd);
         wfi_store_received(peer->server->store, peer->id, now_ns, peer->input + at, size);

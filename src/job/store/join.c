@@ -228,7 +228,8 @@ static void send_leavers(wfi_store *store, int rank)
     }
 }
 
-/* A worker joins a running job: it gets the table, the others get its entry. Waves of probes without it are void. */
+/* A worker joins a running job: it gets the table, the others get its entry. The present wave of probes does not
+ * include it, so wfi_store_end_members_changed discards that wave. */
 static void admit(wfi_store *store, int rank, uint64_t now_ns)
 {
     wfi_writer writer;
@@ -236,7 +237,7 @@ static void admit(wfi_store *store, int rank, uint64_t now_ns)
     encode_table(store, &writer);
     if (writer.failed) {
         wfi_store_link *link = store->slots[rank].link;
-        store->waiting++;
+        store->waiting++; /* as before make_member */
         store->alive--;
         wfi_store_free_slot(store, rank);
         wfi_store_refuse(store, link, WEFT_ERR_MEMORY, "the store ran out of memory");

@@ -80,16 +80,16 @@ static wfi_peer *proven_asker(wfi_transport *transport, const wfi_event *event, 
  */
 static bool is_first_of_generation(wfi_channel *channel, uint32_t generation)
 {
-    if (generation > channel->asked) {
-        uint32_t ahead = generation - channel->asked;
-        channel->arrived = (ahead < 64 ? channel->arrived << ahead : 0) | 1;
-        channel->asked = generation;
+    if (generation > channel->highest_request) {
+        uint32_t ahead = generation - channel->highest_request;
+        channel->replay_window = (ahead < 64 ? channel->replay_window << ahead : 0) | 1;
+        channel->highest_request = generation;
         return true;
     }
-    uint32_t behind = channel->asked - generation;
+    uint32_t behind = channel->highest_request - generation;
     uint64_t bit = behind < 64 ? UINT64_C(1) << behind : 0;
-    bool is_first = bit && !(channel->arrived & bit);
-    channel->arrived |= bit;
+    bool is_first = bit && !(channel->replay_window & bit);
+    channel->replay_window |= bit;
     return is_first;
 }
 
@@ -107,7 +107,7 @@ static void on_request(wfi_net_fabric *fabric, const wfi_event *event)
                               hello.rank);
         goto reject;
     }
-    uint32_t asked = channel->asked;
+    uint32_t asked = channel->highest_request;
     if (!is_first_of_generation(channel, hello.generation)) {
         wfi_transport_refused(transport, "a repeated request for a connection was refused; worker %d", hello.rank);
         goto reject;

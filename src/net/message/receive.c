@@ -190,8 +190,8 @@ static void receive(wfi_rx *rx, size_t size)
     wfi_conn *conn = rx->io.conn;
     wfi_frames *frames = wfi_conn_frames(conn);
     uint8_t whole[WFI_FRAME_BYTES];
-    if (conn->channel->crossing ==
-        conn) /* otherwise the own attempt could replace it, and does not know of this frame */
+    /* This worker's own attempt must not replace the connection: its hello does not count this frame. */
+    if (conn->channel->crossing == conn)
         wfi_channel_prefer(conn);
     const uint8_t *frame = rx->head;
     if (size > WFI_RECEIVE_HEAD && !rx->length) { /* its two parts are apart */

@@ -397,7 +397,7 @@ weft_status weft_agent_close(weft_agent *agent, int64_t timeout_ms)
                             "for itself");
     else if (!become_ender(agent, false))
         status = wfi_refuse(WEFT_ERR_STATE, "weft_agent_close: another thread closes or stops this agent");
-    bool has_ended = status || wfi_agent_await_end(agent, timeout_ms);
+    bool has_ended = !status && wfi_agent_await_end(agent, timeout_ms);
     wfi_agent_leave(agent);
     if (status)
         return status;

@@ -34,7 +34,8 @@ static void put_value(wfi_json *j, const weft_future *value)
                           weft_type_name(weft_values_count(values) ? weft_values_type(values, 0) : WEFT_TYPE_NULL));
 }
 
-/* Writes how many of its forks each worker has. `counts` has an entry for every rank, all 0 before and after. */
+/* Writes how many references to the value each other worker holds (forks: refs.h). `counts` has an entry for every
+ * rank, all 0 before and after. */
 static size_t put_forks(wfi_json *j, const wfi_owned *owned, size_t *counts, int world_size)
 {
     size_t total = 0;

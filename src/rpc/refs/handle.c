@@ -288,7 +288,7 @@ void wfi_rref_created(weft_rref *rref, const weft_error *error)
         wfi_owned_give_up(rref->home, error);
     if (!rref->home && owner_has_it(code)) {
         rref->confirmed = true;
-    } else if (!rref->home) {
+    } else if (!rref->home) { /* the owner may have the value, or get it later: it frees it either way */
         rref->lost = true;
         send_drop(rref, true);
         rref->unknown = true;
