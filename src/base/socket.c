@@ -186,7 +186,7 @@ bool wfi_address_towards(const char *host, uint64_t deadline_ns, char *out, size
 
 /* A connect to a free port of the ephemeral range may connect to itself (simultaneous open): then nothing listens
  * there. */
-bool wfi_is_connected_to_itself(int fd)
+bool wfi_socket_is_connected_to_itself(int fd)
 {
     wfi_endpoint here = {.size = sizeof(here.address)}, there = {.size = sizeof(there.address)};
     return getsockname(fd, (struct sockaddr *)&here.address, &here.size) == 0 &&
@@ -202,7 +202,7 @@ static int connect_address(const struct sockaddr *address, socklen_t size, uint6
     int errnum = connect(fd, address, size) == 0 ? 0 : errno;
     if (errnum == EINPROGRESS || errnum == EINTR)
         errnum = finish_connecting(fd, deadline_ns);
-    if (!errnum && wfi_is_connected_to_itself(fd))
+    if (!errnum && wfi_socket_is_connected_to_itself(fd))
         errnum = ECONNREFUSED;
     if (errnum) {
         close(fd);

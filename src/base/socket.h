@@ -43,7 +43,7 @@ int wfi_connect_endpoint(const wfi_endpoint *endpoint, uint64_t deadline_ns, int
 bool wfi_endpoint_towards(const char *host, uint64_t deadline_ns, wfi_endpoint *out);
 bool wfi_address_towards(const char *host, uint64_t deadline_ns, char *out, size_t room);
 
-bool wfi_is_connected_to_itself(int fd);
+bool wfi_socket_is_connected_to_itself(int fd);
 
 /* Sets TCP_NODELAY, keepalives that detect a vanished host, and fast repair of short losses. */
 void wfi_tune_socket(int fd);

@@ -38,7 +38,7 @@ static weft_status exchange(weft_group *group, wfi_carrier *carrier)
     wfi_carrier *unused = carrier;
     if (group->used) {
         status = WEFT_ERR_STATE;
-        wfi_log_agent(group->agent, WEFT_LOG_WARN, 0, "weft_group_set_carrier: group \"%s\" has had operations already",
+        wfi_agent_log(group->agent, WEFT_LOG_WARN, 0, "weft_group_set_carrier: group \"%s\" has had operations already",
                       group->name);
     } else {
         unused = group->carrier;

@@ -42,7 +42,7 @@ static weft_status refuse_group(const weft_agent *agent, weft_error **error, wef
     va_end(args);
     if (error)
         return wfi_error_fail(error, status, "weft_group_open: %s", text);
-    wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_group_open: %s", text);
+    wfi_agent_log(agent, WEFT_LOG_WARN, 0, "weft_group_open: %s", text);
     if (wfi_log_wants(WEFT_LOG_WARN))
         wfi_status_logged(status);
     return status;
@@ -192,7 +192,7 @@ static weft_status open_group(weft_agent *agent, open_args *args, weft_group **o
         if (status && error) {
             *error = why;
         } else if (status) {
-            wfi_log_agent(agent, WEFT_LOG_WARN, 0, "%s", weft_error_message(why));
+            wfi_agent_log(agent, WEFT_LOG_WARN, 0, "%s", weft_error_message(why));
             weft_error_unref(why);
         }
         return status;
@@ -467,7 +467,7 @@ static void log_open(const weft_agent *agent)
         count++;
     }
     if (first)
-        wfi_log_agent(agent, WEFT_LOG_INFO, 0, "%zu groups are still open, of which the first is \"%s\"", count,
+        wfi_agent_log(agent, WEFT_LOG_INFO, 0, "%zu groups are still open, of which the first is \"%s\"", count,
                       first->name);
 }
 

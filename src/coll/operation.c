@@ -227,7 +227,7 @@ static int64_t futex_wait_ms(const wfi_operation *operation)
 {
     const weft_agent *agent = operation->group->agent;
     int64_t limit_ms = operation->timeout_ms ? operation->timeout_ms : agent->call_timeout_ms;
-    if (!wfi_may_sleep_aside(&agent->net->progress))
+    if (!wfi_aside_may_begin(&agent->net->progress))
         return 0;
     return limit_ms < 0 || limit_ms > QUICK_MS ? QUICK_MS : limit_ms;
 }
@@ -318,7 +318,7 @@ void wfi_group_tell(weft_group *group)
 void wfi_group_ended(wfi_done *done)
 {
     weft_group *group = wfi_container_of(done, weft_group, ended);
-    wfi_log_agent(group->agent, WEFT_LOG_INFO, 0, "%s", weft_error_message(group->over));
+    wfi_agent_log(group->agent, WEFT_LOG_INFO, 0, "%s", weft_error_message(group->over));
     if (group->tells)
         wfi_group_tell(group);
     if (!wfi_group_delivers(group))

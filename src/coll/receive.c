@@ -321,7 +321,7 @@ void wfi_group_on_message(weft_agent *agent, wfi_peer *from, uint8_t rpc_type, w
             is_well_formed = on_late_message(agent, from, &key, type, reader);
     }
     if (!is_well_formed)
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "rank %d sent a malformed message of a group (type %u, %zu bytes)",
+        wfi_agent_log(agent, WEFT_LOG_WARN, 0, "rank %d sent a malformed message of a group (type %u, %zu bytes)",
                       wfi_peer_rank(from), type, size);
     if (!is_well_formed && member) /* its content would be missing here */
         wfi_group_break_for(group, WEFT_ERR_PROTOCOL, member->rank, "rank %d sent a malformed message", member->rank);

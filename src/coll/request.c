@@ -24,7 +24,7 @@ static weft_status refuse(const weft_group *group, const wfi_group_request *requ
     va_start(args, format);
     wfi_utf8_print_v(text, sizeof(text), format, args);
     va_end(args);
-    wfi_log_agent(group->agent, WEFT_LOG_WARN, 0, "%s (\"%s\"): %s", request->name, group->name, text);
+    wfi_agent_log(group->agent, WEFT_LOG_WARN, 0, "%s (\"%s\"): %s", request->name, group->name, text);
     if (wfi_log_wants(WEFT_LOG_WARN))
         wfi_status_logged(WEFT_ERR_INVALID);
     return WEFT_ERR_INVALID;
@@ -357,7 +357,7 @@ weft_status wfi_group_may_start(weft_group *group, const char *name)
         status = WEFT_ERR_CANCELLED; /* its user closed it, but another object still refers to it */
     wfi_net_unlock(group->agent->net);
     if (carries)
-        wfi_log_agent(
+        wfi_agent_log(
             group->agent, WEFT_LOG_WARN, 0,
             "%s (\"%s\"): called by a function of this group's own carrier: call an operation of another group there",
             name, group->name);

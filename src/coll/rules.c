@@ -15,7 +15,7 @@ static weft_status read_rules(const weft_agent *agent, const char *where, const 
     if (status == WEFT_ERR_INVALID && error)
         return wfi_error_fail(error, status, "weft_group_open: %s: %s", where, problem);
     if (status == WEFT_ERR_INVALID)
-        wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "%s: %s", where, problem);
+        wfi_agent_log(agent, WEFT_LOG_ERROR, 0, "%s: %s", where, problem);
     if (status == WEFT_ERR_INVALID)
         wfi_status_logged(status);
     return status;
@@ -44,7 +44,7 @@ weft_status weft_group_set_algorithms(weft_group *group, const char *rules)
     if (group->used) {
         former = read;
         status = WEFT_ERR_STATE;
-        wfi_log_agent(group->agent, WEFT_LOG_WARN, 0,
+        wfi_agent_log(group->agent, WEFT_LOG_WARN, 0,
                       "weft_group_set_algorithms: group \"%s\" has had operations already", group->name);
     } else {
         group->rules = read;

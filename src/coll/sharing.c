@@ -41,7 +41,7 @@ static void decide(weft_group *group, bool uses, const char *why)
 {
     wfi_share *share = &group->share;
     share->state = uses ? WFI_SHARE_YES : WFI_SHARE_NO;
-    wfi_log_agent(group->agent, WEFT_LOG_DEBUG, 0, "group \"%s\": %s", group->name,
+    wfi_agent_log(group->agent, WEFT_LOG_DEBUG, 0, "group \"%s\": %s", group->name,
                   uses ? "small operations use shared memory" : why);
     wfi_group_wake(group);
 }
@@ -116,7 +116,7 @@ static void offer(weft_group *group)
     void *memory;
     int errnum = wfi_shm_make("weft-group", wfi_slots_bytes(share->slots.members), &share->fd, &memory);
     if (errnum) {
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "group \"%s\": memory to share cannot be made: %s", group->name,
+        wfi_agent_log(agent, WEFT_LOG_WARN, 0, "group \"%s\": memory to share cannot be made: %s", group->name,
                       wfi_nosignal_strerror(errnum));
         judge(group, false, "no shared memory");
         return;
@@ -262,7 +262,7 @@ void wfi_sharing_passed(weft_agent *agent, wfi_peer *from, int fd, const uint8_t
     void *memory;
     int errnum = wfi_shm_map(fd, wfi_slots_bytes(group->share.slots.members), &memory);
     if (errnum) {
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "group \"%s\": memory that rank %d shares cannot be used: %s",
+        wfi_agent_log(agent, WEFT_LOG_WARN, 0, "group \"%s\": memory that rank %d shares cannot be used: %s",
                       group->name, member->rank, strerrordesc_np(errnum));
         answer(group, false);
         return;

@@ -16,7 +16,7 @@ static weft_status shrink_checked(weft_group *group, int64_t timeout_ms, weft_gr
         static const char format[] = "weft_group_shrink (\"%s\"): timeout_ms is %lld: 0, more, or WEFT_FOREVER";
         if (error)
             return wfi_error_fail(error, WEFT_ERR_INVALID, format, group->name, (long long)timeout_ms);
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, format, group->name, (long long)timeout_ms);
+        wfi_agent_log(agent, WEFT_LOG_WARN, 0, format, group->name, (long long)timeout_ms);
         return WEFT_ERR_INVALID;
     }
     weft_status status = wfi_group_of_living(group, timeout_ms, &made, error);

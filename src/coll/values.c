@@ -277,14 +277,14 @@ static weft_status read_blocks(wfi_operation *operation)
 
 static weft_status refuse(const weft_group *group, weft_status status, const char *problem)
 {
-    wfi_log_agent(group->agent, WEFT_LOG_WARN, 0, "weft_group_allgather_values (\"%s\"): %s", group->name, problem);
+    wfi_agent_log(group->agent, WEFT_LOG_WARN, 0, "weft_group_allgather_values (\"%s\"): %s", group->name, problem);
     return status;
 }
 
 /* Says which of the values is too large. */
 static weft_status refuse_values(const weft_group *group, weft_status status, weft_args mine)
 {
-    weft_error *why = wfi_values_explain(group->agent, mine, status);
+    weft_error *why = wfi_explain_values(group->agent, mine, status);
     (void)refuse(group, status, weft_error_message(why));
     weft_error_unref(why);
     return status;

@@ -81,7 +81,7 @@ static weft_status set_up(weft_data_parallel *parallel, weft_error **error)
 static void give_error(const weft_group *group, weft_error **error, weft_error *why)
 {
     if (why && !error)
-        wfi_log_agent(group ? group->agent : NULL, WEFT_LOG_WARN, 0, "%s", weft_error_message(why));
+        wfi_agent_log(group ? group->agent : NULL, WEFT_LOG_WARN, 0, "%s", weft_error_message(why));
     wfi_error_give(error, why);
 }
 

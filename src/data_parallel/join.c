@@ -89,7 +89,7 @@ weft_status weft_data_parallel_join(weft_data_parallel *parallel)
         return wfi_refuse_null("weft_data_parallel_join", "parallel");
     const char *wrong = objection(parallel);
     if (wrong) {
-        wfi_log_agent(parallel->group->agent, WEFT_LOG_WARN, 0, "weft_data_parallel_join (group \"%s\"): %s",
+        wfi_agent_log(parallel->group->agent, WEFT_LOG_WARN, 0, "weft_data_parallel_join (group \"%s\"): %s",
                       parallel->group->name, wrong);
         return WEFT_ERR_STATE;
     }

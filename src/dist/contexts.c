@@ -205,7 +205,7 @@ static size_t count_leaks(weft_agent *agent)
         leaks += !context->over;
     wfi_net_unlock(agent->net);
     if (leaks)
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "%zu distributed contexts were not closed (weft_context_close)", leaks);
+        wfi_agent_log(agent, WEFT_LOG_WARN, 0, "%zu distributed contexts were not closed (weft_context_close)", leaks);
     return leaks;
 }
 

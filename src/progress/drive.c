@@ -175,7 +175,7 @@ static void drive_alone(wfi_progress *progress, wfi_parker *parker, uint64_t dea
 
 /* A worker of the executor must tell the executor that it blocks, and an agent without threads would be polled by none.
  */
-bool wfi_may_sleep_aside(const wfi_progress *progress)
+bool wfi_aside_may_begin(const wfi_progress *progress)
 {
     return !progress->no_threads && !progress->fibers && !wfi_executor_current();
 }

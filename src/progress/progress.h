@@ -303,9 +303,9 @@ void wfi_progress_pass_call(wfi_progress *progress);
 bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns);
 /*
  * Around a sleep of a thread that waits for other processes and not for the sources: while it sleeps, another thread
- * polls them. Not without threads. wfi_may_sleep_aside: whether this thread may.
+ * polls them. Not without threads. wfi_aside_may_begin: whether this thread may.
  */
-bool wfi_may_sleep_aside(const wfi_progress *progress);
+bool wfi_aside_may_begin(const wfi_progress *progress);
 void wfi_aside_begin(wfi_progress *progress);
 void wfi_aside_end(wfi_progress *progress);
 wfi_task *wfi_idle_lead(void *arg); /* the executor's idle hook */

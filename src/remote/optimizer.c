@@ -281,7 +281,7 @@ static void note_failure(const weft_dist_optimizer *optimizer, const char *funct
         *error = why;
         return;
     }
-    wfi_log_agent(optimizer->agent, WEFT_LOG_WARN, 0, "%s failed at rank %d as well: %s", function,
+    wfi_agent_log(optimizer->agent, WEFT_LOG_WARN, 0, "%s failed at rank %d as well: %s", function,
                   weft_rref_owner(optimizer->parts[owner]), why ? weft_error_message(why) : weft_status_text(status));
     weft_error_unref(why);
 }

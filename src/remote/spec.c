@@ -36,7 +36,7 @@ weft_status weft_agent_register_optimizer(weft_agent *agent, const weft_optimize
         return wfi_refuse_null("weft_agent_register_optimizer", agent ? "the type" : "the agent");
     weft_error *wrong = wfi_type_check(type);
     if (wrong) {
-        wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "%s", weft_error_message(wrong));
+        wfi_agent_log(agent, WEFT_LOG_ERROR, 0, "%s", weft_error_message(wrong));
         weft_error_unref(wrong);
         return WEFT_ERR_INVALID;
     }

@@ -92,7 +92,7 @@ static void *run_writer(void *arg)
         weft_error *error = NULL;
         weft_status status = write_both(files, &error);
         if (status && !files->fails)
-            wfi_log_agent(files->agent, WEFT_LOG_WARN, 0, "%s",
+            wfi_agent_log(files->agent, WEFT_LOG_WARN, 0, "%s",
                           error ? weft_error_message(error) : weft_status_text(status));
         files->fails = status != WEFT_OK;
         weft_error_unref(error);

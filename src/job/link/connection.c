@@ -58,7 +58,7 @@ int wfi_pipe_dialled(wfi_pipe *pipe)
         return errnum;
     if (getpeername(pipe->fd, (struct sockaddr *)&there.address, &there.size) != 0)
         return errno == ENOTCONN ? EINPROGRESS : errno;
-    if (wfi_is_connected_to_itself(pipe->fd))
+    if (wfi_socket_is_connected_to_itself(pipe->fd))
         return ECONNREFUSED;
     pipe->connecting = false;
     return 0;

@@ -117,11 +117,11 @@ struct wfi_channel {
     /* A connection that the peer requested on another fabric while `conn` is an unanswered attempt of this worker. The
      * first of the two that is up stays. NULL: none */
     wfi_conn *crossing;
-    uint32_t generation;      /* highest number of any attempt, of this worker or accepted: orders crossing attempts */
-    uint32_t highest_request; /* highest generation of the peer's requests */
-    uint64_t replay_window;   /* bit n: the request with generation highest_request - n has arrived */
-    unsigned failures;        /* failed attempts, and connections that carried no data, in a row */
-    const char *why;          /* why the last attempt failed; NULL: none failed since the last connection */
+    uint32_t generation;         /* highest number of an attempt, own or accepted: orders crossing attempts */
+    uint32_t highest_request;    /* highest generation of the peer's requests */
+    uint64_t replay_window;      /* bit n: the request with generation highest_request - n has arrived */
+    unsigned failures;           /* failed attempts, and connections that carried no data, in a row */
+    const char *why;             /* why the last attempt failed; NULL: none failed since the last connection */
     const wfi_net_fabric *tried; /* the fabric of the last attempt; NULL: none yet */
     wfi_avoided avoided[WFI_FABRICS_MAX];
     bool ask;           /* this worker may be unable to connect, so it asks the peer to connect (DIAL) */

@@ -295,7 +295,7 @@ static void log_running(weft_agent *agent)
             usleep(1000);
             continue;
         }
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0,
+        wfi_agent_log(agent, WEFT_LOG_WARN, 0,
                       "handlers or continuations still run: the agent ends when they have returned. One that never "
                       "returns ends only with the process (_exit)");
         return;
@@ -343,7 +343,7 @@ static void stop_from_outside(weft_agent *agent)
 static bool is_refused(const weft_agent *agent, const char *function)
 {
     if (agent->forked)
-        wfi_log_agent(agent, WEFT_LOG_ERROR, 0,
+        wfi_agent_log(agent, WEFT_LOG_ERROR, 0,
                       "%s does nothing in a child of fork(): agent and connections are the parent's; leave the child "
                       "by exec or _exit",
                       function);
@@ -373,7 +373,7 @@ void weft_agent_stop(weft_agent *agent)
     bool is_inside = wfi_agent_is_inside(agent);
     bool is_ender = !is_inside && become_ender(agent, true);
     if (is_inside)
-        wfi_log_agent(agent, WEFT_LOG_ERROR, 0,
+        wfi_agent_log(agent, WEFT_LOG_ERROR, 0,
                       "weft_agent_stop does nothing in a handler of the agent's own: it would wait for itself");
     wfi_agent_leave(agent);
     if (!is_ender)
@@ -429,7 +429,7 @@ weft_status weft_agent_end_job(weft_agent *agent, const char *why)
     if (agent->forked)
         return WEFT_ERR_STATE;
     if (wfi_agent_rank(agent) != 0) {
-        wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "weft_agent_end_job: this is rank %d: only rank 0 can end the job",
+        wfi_agent_log(agent, WEFT_LOG_ERROR, 0, "weft_agent_end_job: this is rank %d: only rank 0 can end the job",
                       wfi_agent_rank(agent));
         return WEFT_ERR_STATE;
     }

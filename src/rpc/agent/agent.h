@@ -204,7 +204,7 @@ int wfi_agent_find(weft_agent *agent, const char *name, bool leaving_too);
  * this worker has not heard of a worker with that rank: WEFT_ERR_PEER_DEAD. [agent lock] */
 weft_status wfi_agent_peer_status(const weft_agent *agent, int rank);
 /* Writes a log line of this agent (may be NULL) about the call with this id (0: none). Any thread. */
-void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
+void wfi_agent_log(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
     WEFT_PRINTF(4, 5);
 /* A future that only weft completes, with this agent's executor and way of waiting (`agent` NULL: of a closed agent).
  * NULL if memory is out. */

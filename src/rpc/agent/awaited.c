@@ -68,14 +68,14 @@ static void log_here(weft_agent *agent, weft_log_level level, const char *verb)
     double seconds = seconds_of(agent);
     describe(agent, &here);
     if (here.kinds)
-        wfi_log_agent(agent, level, 0, "weft_agent_close %s %.1f s; in flight here: %s", verb, seconds, here.text);
+        wfi_agent_log(agent, level, 0, "weft_agent_close %s %.1f s; in flight here: %s", verb, seconds, here.text);
     else if (!asks_store(agent))
-        wfi_log_agent(agent, level, 0, "weft_agent_close %s %.1f s; nothing is in flight here", verb, seconds);
+        wfi_agent_log(agent, level, 0, "weft_agent_close %s %.1f s; nothing is in flight here", verb, seconds);
 }
 
 static void log_others(weft_agent *agent, weft_log_level level, const char *verb)
 {
-    wfi_log_agent(agent, level, 0, "weft_agent_close %s %.1f s; it waits for %s", verb, seconds_of(agent),
+    wfi_agent_log(agent, level, 0, "weft_agent_close %s %.1f s; it waits for %s", verb, seconds_of(agent),
                   *agent->awaited ? agent->awaited : "other workers, and the store has not said which");
 }
 
@@ -103,7 +103,7 @@ static void set_timer(weft_agent *agent)
         when_ns = agent->awaits_ask_ns;
     agent->await_timer.fire = await_timer_fired;
     if (wfi_net_timer_set(agent->net, &agent->await_timer, when_ns))
-        wfi_log_agent(agent, WEFT_LOG_DEBUG, 0, "no memory for a timer: what weft_agent_close waits for is not logged");
+        wfi_agent_log(agent, WEFT_LOG_DEBUG, 0, "no memory for a timer: what weft_agent_close waits for is not logged");
 }
 
 static void await_timer_fired(wfi_timer *timer)

@@ -10,7 +10,7 @@ static void deliver(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader 
             (*at)->message(agent, from, type, reader);
             return;
         }
-    wfi_log_agent(agent, WEFT_LOG_WARN, 0, "rank %d sent a message of unknown type %u", wfi_peer_rank(from), type);
+    wfi_agent_log(agent, WEFT_LOG_WARN, 0, "rank %d sent a message of unknown type %u", wfi_peer_rank(from), type);
 }
 
 void wfi_on_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)

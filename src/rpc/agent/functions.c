@@ -212,7 +212,7 @@ weft_status weft_agent_register_sized(weft_agent *agent, const weft_function *fu
     const char *name = known && known->name ? known->name : "(no name)";
     weft_status status = wfi_function_register_user(agent, known, &error);
     if (error)
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_register: \"%.*s\": %s", wfi_utf8_fit(name, 140), name,
+        wfi_agent_log(agent, WEFT_LOG_WARN, 0, "weft_agent_register: \"%.*s\": %s", wfi_utf8_fit(name, 140), name,
                       weft_error_message(error));
     weft_error_unref(error);
     return status;

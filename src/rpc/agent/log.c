@@ -6,7 +6,7 @@
 
 #include <stdarg.h>
 
-void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
+void wfi_agent_log(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
 {
     va_list args;
     wfi_log_context context = {.rank = agent ? wfi_agent_rank(agent) : -1, .call_id = call_id};

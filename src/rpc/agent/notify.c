@@ -5,7 +5,8 @@
  * LIMITS. The number of notifications about this worker's calls and references is limited by the number of these.
  * Answers to a peer's messages have no such limit: a peer that never acknowledges could make this worker keep any
  * number. So answers are counted, and a peer with ANSWERS_MAX unacknowledged answers gets only promised ones
- * (wfi_may_answer). A peer that acknowledges its messages never has so many. Calls are always answered: see refuse.c.
+ * (wfi_post_may_answer). A peer that acknowledges its messages never has so many. Calls are always answered: see
+ * refuse.c.
  *
  * MEMORY. If a notification were lost, the peer would keep something forever. So notifications must not fail for lack
  * of memory. Code that will send one reserves it first (wfi_notifications_promise), where it can still fail: when a
@@ -133,7 +134,7 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
     assert(bytes->size <= sizeof((wfi_notification *)0)->room);
     wfi_notification *notification = take(agent, reserved);
     if (!notification) {
-        wfi_log_agent(agent, WEFT_LOG_ERROR, 0,
+        wfi_agent_log(agent, WEFT_LOG_ERROR, 0,
                       "no memory for a message to rank %d: that worker may keep memory for too long",
                       wfi_peer_rank(to));
         return WEFT_ERR_MEMORY;
@@ -162,7 +163,7 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
     }
     agent->notifications++;
     if (how.counted && ++*how.counted == ANSWERS_MAX)
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "rank %d does not acknowledge answers: it gets no more of them",
+        wfi_agent_log(agent, WEFT_LOG_WARN, 0, "rank %d does not acknowledge answers: it gets no more of them",
                       wfi_peer_rank(to));
     return WEFT_OK;
 }
@@ -177,7 +178,7 @@ weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, cons
     return post(agent, to, type, bytes, reserved, (how_to_post){.urgent = false});
 }
 
-bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to)
+bool wfi_post_may_answer(const weft_agent *agent, const wfi_peer *to)
 {
     return agent->peers[wfi_peer_rank(to)].answers < ANSWERS_MAX;
 }
@@ -186,7 +187,7 @@ static void answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writ
                    bool urgent)
 {
     size_t *answers = &agent->peers[wfi_peer_rank(to)].answers;
-    if (reserved || wfi_may_answer(agent, to))
+    if (reserved || wfi_post_may_answer(agent, to))
         (void)post(agent, to, type, bytes, reserved, (how_to_post){.urgent = urgent, .counted = answers});
 }
 

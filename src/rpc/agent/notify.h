@@ -17,13 +17,13 @@ weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, cons
 /* Like wfi_post. `arrived` is called when the peer has the message; not called if the peer is gone. */
 weft_status wfi_post_then(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
                           void (*arrived)(weft_agent *agent, int rank));
-/* Like wfi_post, for an answer to a message of that peer. It is dropped if wfi_may_answer is false, unless it was
- * promised. */
+/* Like wfi_post, for an answer to a message of that peer. It is dropped if wfi_post_may_answer is false, unless it
+ * was promised. */
 void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *reserved);
 /* The same, but it is sent after the messages that are queued for that peer. */
 void wfi_post_answer_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes);
 /* False if the peer has too many answers that it has not acknowledged. */
-bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to);
+bool wfi_post_may_answer(const weft_agent *agent, const wfi_peer *to);
 /* Reserves `count` notifications, and adds `count` to *reserved: they can be posted later even if memory is out then.
  * WEFT_ERR_MEMORY. */
 weft_status wfi_notifications_promise(weft_agent *agent, unsigned count, unsigned *reserved);

@@ -21,7 +21,7 @@ static void check_workers(wfi_timer *timer)
         WFI_FOR_COMPONENTS (component, refuse_queued)
             count += component->refuse_queued(agent);
         agent->stats.calls_refused += count;
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0,
+        wfi_agent_log(agent, WEFT_LOG_WARN, 0,
                       "all threads for handlers wait, and none took a call for a second: %zu calls refused", count);
     }
     agent->overload_seen = stuck;
@@ -41,6 +41,6 @@ void wfi_overload_watch(weft_agent *agent)
     agent->overload_timer.fire = check_workers;
     uint64_t when = wfi_deadline(wfi_net_clock(agent->net), LOOK_AFTER_MS);
     if (wfi_net_timer_set(agent->net, &agent->overload_timer, when))
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0,
+        wfi_agent_log(agent, WEFT_LOG_WARN, 0,
                       "no memory to watch over a queue of calls: it is tried again with the next call");
 }

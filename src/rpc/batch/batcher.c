@@ -190,7 +190,7 @@ weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, c
     if (agent->forked)
         return WEFT_ERR_STATE;
     if (check_callers(agent, ranks, count, &error)) {
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_expect_callers: \"%.*s\": %s", wfi_utf8_fit(function, 140),
+        wfi_agent_log(agent, WEFT_LOG_WARN, 0, "weft_agent_expect_callers: \"%.*s\": %s", wfi_utf8_fit(function, 140),
                       function, weft_error_message(error));
         weft_error_unref(error);
         return WEFT_ERR_INVALID;

@@ -290,7 +290,7 @@ void wfi_batch_task(wfi_task *task)
     status = function->run_batch(batch, function->user);
     if (batch->deferred) {
         if (status != WEFT_DEFERRED)
-            wfi_log_agent(batch->agent, WEFT_LOG_WARN, 0,
+            wfi_agent_log(batch->agent, WEFT_LOG_WARN, 0,
                           "\"%s\" deferred a batch and returned %s: weft_batch_finish must still be called",
                           function->name, weft_status_name(status));
         wfi_net_lock(batch->agent->net);

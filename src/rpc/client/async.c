@@ -28,7 +28,7 @@ void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options
     bool is_mistake = status == WEFT_ERR_INVALID || status == WEFT_ERR_TYPE || status == WEFT_ERR_SHAPE ||
                       status == WEFT_ERR_DEADLOCK;
     if (is_mistake && agent && !(options && options->error)) {
-        wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "a call of \"%s\" failed: %s", weft_error_function(error),
+        wfi_agent_log(agent, WEFT_LOG_ERROR, 0, "a call of \"%s\" failed: %s", weft_error_function(error),
                       weft_error_message(error));
         wfi_status_logged(status);
     }
@@ -39,7 +39,7 @@ weft_status wfi_rpc_refuse_null(const weft_rpc_options *options, const char *fun
 {
     wfi_error_detail detail = {.code = WEFT_ERR_INVALID, .function = function, .worker = -1};
     if (!options || !options->error) {
-        wfi_log_agent(NULL, WEFT_LOG_ERROR, 0, "a call of \"%s\" could not be started: %s is NULL",
+        wfi_agent_log(NULL, WEFT_LOG_ERROR, 0, "a call of \"%s\" could not be started: %s is NULL",
                       function ? function : "", what);
         wfi_status_logged(WEFT_ERR_INVALID);
     }

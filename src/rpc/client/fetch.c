@@ -22,7 +22,7 @@ static void answer(weft_future *value, void *arg, bool with_value)
     else if (with_value && object)
         call->error = wfi_object_stays(object, rank);
     else
-        weft_call_give(call, with_value ? WEFT_VALUES(wfi_value_made(value)) : WEFT_NO_VALUES);
+        weft_call_give(call, with_value ? WEFT_VALUES(wfi_made_value(value)) : WEFT_NO_VALUES);
     weft_call_finish(call, WEFT_OK);
 }
 
@@ -143,7 +143,7 @@ static weft_status answer_here(weft_agent *agent, weft_future *value, int owner,
     weft_error *error = object ? wfi_object_stays(object, owner) : NULL;
     weft_status status = answer ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!status && !error)
-        status = wfi_values_create(WEFT_VALUES(wfi_value_made(value)), &one);
+        status = wfi_values_create(WEFT_VALUES(wfi_made_value(value)), &one);
     if (status) {
         weft_future_unref(answer);
     } else {

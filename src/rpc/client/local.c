@@ -209,7 +209,7 @@ weft_status wfi_local_send(wfi_request *request, uint64_t deadline_ns)
     weft_args args = weft_values_args(call->args);
     if (!call->function)
         wfi_serve_refuse(call, wfi_function_unknown(call->agent, request->function));
-    else if (!wfi_signature_fits(call->function->takes, args, problem, sizeof(problem)))
+    else if (!wfi_serve_signature_fits(call->function->takes, args, problem, sizeof(problem)))
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem));
     else if (wfi_order_join(call))
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for its place in the order"));

@@ -139,7 +139,7 @@ void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     wfi_items_in *items = call->items;
     wfi_item_slot *s = slot_of(items, number);
     if (items->stopped || number - items->next >= WFI_ITEMS_MAX || s->state != SLOT_FREE ||
-        (items->known && number >= items->expected) || !wfi_may_answer(agent, from))
+        (items->known && number >= items->expected) || !wfi_post_may_answer(agent, from))
         return;
     if (wfi_notifications_promise(agent, 1, &call->notifications)) {
         wfi_net_untake(agent->net); /* no memory for its TOOK */

@@ -221,7 +221,7 @@ void wfi_observe_completed(weft_agent *agent, wfi_observed call, const wfi_span 
     wfi_metrics_record(&observer->metrics, WEFT_METRIC_CALLS, call.rank, call.function, elapsed(span->begun_ns, end_ns),
                        status);
     if (status)
-        wfi_log_agent(agent, WEFT_LOG_DEBUG, call.id, "\"%s\" of rank %d ended with %s", call.function, call.rank,
+        wfi_agent_log(agent, WEFT_LOG_DEBUG, call.id, "\"%s\" of rank %d ended with %s", call.function, call.rank,
                       weft_status_name(status));
     if (!is_traced(agent, span))
         return;
@@ -266,7 +266,7 @@ void wfi_observe_answered(weft_agent *agent, wfi_observed call, wfi_span *span)
     wfi_metrics_record(&agent->observer->metrics, WEFT_METRIC_SERVED, call.rank, call.function,
                        elapsed(span->ready_ns, span->done_ns), status);
     if (status)
-        wfi_log_agent(agent, WEFT_LOG_DEBUG, call.id, "\"%s\", served for rank %d, ended with %s: %s", call.function,
+        wfi_agent_log(agent, WEFT_LOG_DEBUG, call.id, "\"%s\", served for rank %d, ended with %s: %s", call.function,
                       call.rank, weft_status_name(status), weft_error_message(call.error));
 }
 

@@ -117,7 +117,7 @@ void wfi_find_data(weft_args values, const void *data, char text[WFI_FIND_DATA])
     }
 }
 
-weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_status why)
+weft_error *wfi_explain_values(const weft_agent *agent, weft_args values, weft_status why)
 {
     wfi_finding found = {.worker = -1};
     if (why != WEFT_ERR_MEMORY)

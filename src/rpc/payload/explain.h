@@ -34,6 +34,6 @@ void wfi_find_data(weft_args values, const void *data, char text[WFI_FIND_DATA])
 /* Writes why the results of a call cannot be sent (`why`). `text` is empty if no fault was found. */
 void wfi_results_fault(const weft_agent *agent, weft_args results, weft_status why, char *text, size_t room);
 /* For values that are not a call's arguments: an error with the code `why` that names the faulty value. */
-weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_status why);
+weft_error *wfi_explain_values(const weft_agent *agent, weft_args values, weft_status why);
 
 #endif

@@ -50,7 +50,7 @@ weft_status weft_rref_local_value(weft_rref *rref, int64_t wait_ms, weft_value *
     if (!weft_future_values(value))
         return wfi_refuse(WEFT_ERR_TYPE, "weft_rref_local_value: the reference names an object: read it with "
                                          "weft_rref_local_typed or weft_rref_local_object");
-    *out = wfi_value_made(value);
+    *out = wfi_made_value(value);
     return WEFT_OK;
 }
 

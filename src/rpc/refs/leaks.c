@@ -89,12 +89,12 @@ size_t wfi_rrefs_report_leaks(weft_agent *agent)
     size_t total = count.references + count.values + left;
     if (!total)
         return 0;
-    wfi_log_agent(
+    wfi_agent_log(
         agent, WEFT_LOG_WARN, 0,
         "remote references were left at the end: %zu handles to values of others; %zu values here, with %zu handles "
         "here and %zu elsewhere; %zu handles of workers that left before",
         count.references, count.values, count.handles, count.forks, left);
     for (size_t i = 0; i < count.named; i++)
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "left: %s", count.names[i]);
+        wfi_agent_log(agent, WEFT_LOG_WARN, 0, "left: %s", count.names[i]);
     return total;
 }

@@ -34,7 +34,7 @@ const wfi_object *wfi_object_of(const weft_future *value)
     return wfi_future_payload_kind(value) == wfi_object_drop ? weft_future_payload(value) : NULL;
 }
 
-weft_value wfi_value_made(const weft_future *value)
+weft_value wfi_made_value(const weft_future *value)
 {
     weft_args args = weft_values_args(weft_future_values(value));
     return args.count ? args.items[0] : weft_of_null();
@@ -77,7 +77,7 @@ weft_status weft_rref_local_typed_sized(weft_rref *rref, const weft_object_type 
         return status;
     const wfi_object *held = wfi_object_of(rref->value);
     if (!held || held->type != type) {
-        wfi_log_agent(rref->agent, WEFT_LOG_ERROR, 0, "a reference was read as an object of type %s, and names %s%s",
+        wfi_agent_log(rref->agent, WEFT_LOG_ERROR, 0, "a reference was read as an object of type %s, and names %s%s",
                       type->name, held ? "a " : "a value",
                       held ? (held->type ? held->type->name : "object without a type") : "");
         return WEFT_ERR_TYPE;

@@ -146,7 +146,7 @@ static void on_fork(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name
 {
     uint8_t room[64];
     wfi_writer writer;
-    if (!wfi_may_answer(agent, from)) /* the fork is not counted either */
+    if (!wfi_post_may_answer(agent, from)) /* the fork is not counted either */
         return;
     weft_status status = wfi_owned_take_fork(agent, from, name, fork);
     wfi_writer_init(&writer, room, sizeof(room));

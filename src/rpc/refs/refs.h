@@ -181,7 +181,7 @@ const wfi_object *wfi_object_of(const weft_future *value);
  * belongs to another worker. */
 const weft_error *wfi_rref_failure(const weft_rref *rref);
 /* The value in a future of a value that was made, and is no object. Borrowed from the future. */
-weft_value wfi_value_made(const weft_future *value);
+weft_value wfi_made_value(const weft_future *value);
 /* The error for reading an object on another worker: an object cannot be copied. */
 weft_error *wfi_object_stays(const wfi_object *object, int owner);
 

@@ -21,7 +21,7 @@ weft_error *wfi_call_error(const weft_call *call, weft_status code, const char *
     return error;
 }
 
-bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room)
+bool wfi_serve_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room)
 {
     size_t i = 0;
     for (; i < WEFT_MAX_SIGNATURE && types[i] != WEFT_TYPE_NONE; i++) {

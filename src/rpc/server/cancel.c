@@ -46,7 +46,7 @@ void wfi_serve_watch_deadline(weft_call *call)
         return;
     call->timer.fire = deadline_passed;
     if (wfi_net_timer_set(call->agent->net, &call->timer, call->deadline_ns))
-        wfi_log_agent(call->agent, WEFT_LOG_WARN, call->id,
+        wfi_agent_log(call->agent, WEFT_LOG_WARN, call->id,
                       "no memory for a timer: \"%s\" will not be told when its time runs out", call->function->name);
 }
 

@@ -208,7 +208,7 @@ void weft_call_give(weft_call *call, weft_args results)
             refuse_results(call, WEFT_ERR_INVALID, results);
         return;
     }
-    if (!wfi_signature_fits(call->function->gives, results, problem, sizeof(problem))) {
+    if (!wfi_serve_signature_fits(call->function->gives, results, problem, sizeof(problem))) {
         weft_call_fail(call, WEFT_ERR_TYPE, "the results: %s", problem);
         return;
     }

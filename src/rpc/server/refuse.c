@@ -18,7 +18,7 @@
 
 /* ---- Without memory ---------------------------------------------------------------------------------------------- */
 
-bool wfi_refuses_calls_of(const weft_agent *agent, const wfi_peer *from)
+bool wfi_serve_refuses_all_of(const weft_agent *agent, const wfi_peer *from)
 {
     return agent->peers[wfi_peer_rank(from)].refused.first || wfi_budget_is_exhausted(agent);
 }
@@ -50,7 +50,7 @@ static void send_refused(weft_agent *agent, int rank)
     peer->refused.no_memory = false;
 }
 
-void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id, bool no_memory)
+void wfi_serve_refuse_by_id(weft_agent *agent, wfi_peer *from, uint64_t id, bool no_memory)
 {
     wfi_rpc_peer *peer = &agent->peers[wfi_peer_rank(from)];
     wfi_assert_held(wfi_net_mutex(agent->net));

@@ -51,7 +51,7 @@ static void run_wanted(weft_call *call)
         wfi_call_finish(call, WEFT_ERR_STATE);
     } else {
         if (status != WEFT_DEFERRED)
-            wfi_log_agent(call->agent, WEFT_LOG_WARN, call->id,
+            wfi_agent_log(call->agent, WEFT_LOG_WARN, call->id,
                           "\"%s\" deferred its call and returned %s: weft_call_finish must still be called",
                           call->function->name, weft_status_name(status));
         leave_deferred_call(call);

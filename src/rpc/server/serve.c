@@ -48,7 +48,7 @@ static void arguments_ready(wfi_inbound *inbound, weft_status status)
         inbound->values = NULL;
         error = receive_recorded(call, inbound);
         if (!error &&
-            !wfi_signature_fits(call->function->takes, weft_values_args(call->args), problem, sizeof(problem)))
+            !wfi_serve_signature_fits(call->function->takes, weft_values_args(call->args), problem, sizeof(problem)))
             error = wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem);
     }
     if (!error) {
@@ -213,9 +213,9 @@ static void serve_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     weft_call *call = NULL;
     weft_status made = WEFT_ERR_PROTOCOL;
     if (!reader->failed)
-        made = wfi_refuses_calls_of(agent, from) ? WEFT_ERR_BUSY : make_call(agent, from, id, &call);
+        made = wfi_serve_refuses_all_of(agent, from) ? WEFT_ERR_BUSY : make_call(agent, from, id, &call);
     if (made == WEFT_ERR_MEMORY || made == WEFT_ERR_BUSY)
-        wfi_refuse_call(agent, from, id, made == WEFT_ERR_MEMORY);
+        wfi_serve_refuse_by_id(agent, from, id, made == WEFT_ERR_MEMORY);
     if (made)
         return; /* other errors: the message is malformed */
     if (name_size <= WFI_FUNCTION_NAME_MAX)

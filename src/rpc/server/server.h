@@ -195,8 +195,9 @@ void wfi_results_unpin(weft_call *call);  /* transfers that still read them have
 void wfi_results_unread(weft_call *call); /* nothing reads them now: completes weft_call_unread */
 
 /* server/refuse.c. All [agent lock]. */
-bool wfi_refuses_calls_of(const weft_agent *agent, const wfi_peer *from); /* calls must go to wfi_refuse_call */
-void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id, bool no_memory);
+/* Whether each call of that worker must go to wfi_serve_refuse_by_id, without a weft_call. */
+bool wfi_serve_refuses_all_of(const weft_agent *agent, const wfi_peer *from);
+void wfi_serve_refuse_by_id(weft_agent *agent, wfi_peer *from, uint64_t id, bool no_memory);
 void wfi_refusals_forget(weft_agent *agent, int rank); /* that worker is gone */
 
 /* nested.c. All [agent lock]. */
@@ -216,7 +217,7 @@ void wfi_children_forget(weft_call *call);
 void wfi_children_cancel(weft_call *call, weft_status why, const char *text);
 
 /* Checks values against a signature, and writes what is wrong. */
-bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room);
+bool wfi_serve_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room);
 
 /* accumulate.c: calls the function's `land` for each tensor of the arguments, adds or copies the tensors to the places,
  * and replaces them by the places in the arguments. If it fails while finding the places, nothing was added. Called on

@@ -231,7 +231,7 @@ static void note_refusal(weft_call *call, weft_args item, weft_status status)
                                                         "distributed context is closed")
                         : status == WEFT_ERR_AGAIN
                             ? weft_error_create(status, "an item: %d items of this call are in flight", WFI_ITEMS_MAX)
-                            : wfi_values_explain(call->agent, item, status);
+                            : wfi_explain_values(call->agent, item, status);
     wfi_net_lock(call->agent->net);
     wfi_parent_note(call, error);
     wfi_net_unlock(call->agent->net);
