@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_net_hostile.c - a peer that has the key and sends nonsense: frames of random bytes, frames with a proper head and
- * random messages, damaged ones. They may close its lane; they must not disturb anybody else.
+ * test_net_hostile.c - a peer that has the key and sends malformed data: frames of random bytes, frames with a
+ * proper head and random messages, damaged ones. They may close its lane; they must not disturb anybody else.
  */
 #include "net/net_host.h"
 #include "prng.h"

@@ -20,9 +20,9 @@ weft_status wfi_refuse(weft_status status, const char *format, ...)
     return status;
 }
 
-weft_status wfi_refuse_null(const char *function, const char *what)
+weft_status wfi_refuse_null(const char *function, const char *argument)
 {
-    return wfi_refuse(WEFT_ERR_INVALID, "%s: %s is NULL", function, what);
+    return wfi_refuse(WEFT_ERR_INVALID, "%s: %s is NULL", function, argument);
 }
 
 weft_status wfi_refuse_to(weft_error **error, weft_status status, const char *format, ...)
@@ -42,9 +42,9 @@ void wfi_refuse_with(weft_error **out, weft_error *error)
     wfi_error_give(out, error);
 }
 
-weft_status wfi_refuse_null_to(weft_error **error, const char *function, const char *what)
+weft_status wfi_refuse_null_to(weft_error **error, const char *function, const char *argument)
 {
-    return wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: %s is NULL", function, what);
+    return wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: %s is NULL", function, argument);
 }
 
 weft_status wfi_refuse_object(const char *function, bool made, weft_error *why, weft_error **error)

@@ -13,10 +13,10 @@
 
 /* Logs the text at level error. Returns `status`. */
 __attribute__((cold)) weft_status wfi_refuse(weft_status status, const char *format, ...) WEFT_PRINTF(2, 3);
-/* Logs that the argument `what` is NULL. Returns WEFT_ERR_INVALID. */
-__attribute__((cold)) weft_status wfi_refuse_null(const char *function, const char *what);
+/* Logs that `argument` is NULL. Returns WEFT_ERR_INVALID. */
+__attribute__((cold)) weft_status wfi_refuse_null(const char *function, const char *argument);
 /* The same, but writes the message to *error, or to the log if `error` is NULL. */
-__attribute__((cold)) weft_status wfi_refuse_null_to(weft_error **error, const char *function, const char *what);
+__attribute__((cold)) weft_status wfi_refuse_null_to(weft_error **error, const char *function, const char *argument);
 /* Writes the message to *error, or to the log if `error` is NULL. Returns `status`. */
 __attribute__((cold)) weft_status wfi_refuse_to(weft_error **error, weft_status status, const char *format, ...)
     WEFT_PRINTF(3, 4);

@@ -54,9 +54,9 @@ typedef struct recipe { /* how to make a child */
     pid_t parent;
 } recipe;
 
-static weft_status spawn_fail(weft_error **error, weft_status code, const char *what, int errnum)
+static weft_status spawn_fail(weft_error **error, weft_status code, const char *action, int errnum)
 {
-    return wfi_error_fail(error, code, "%s: %s", what, wfi_nosignal_strerror(errnum));
+    return wfi_error_fail(error, code, "%s: %s", action, wfi_nosignal_strerror(errnum));
 }
 
 /* A program that calls weft_job_open regardless of its RANK would start children that do the same, without end. */
@@ -280,13 +280,13 @@ static weft_status start_children(const weft_job_options *options, weft_job *job
     int errnum = 0;
     for (int i = 0; i < job->count && !errnum; i++)
         errnum = start_child(&made, i + 1, &job->processes[i]);
-    char what[PATH_MAX + 64];
-    snprintf(what, sizeof(what), "cannot start a worker, program \"%s\"", made.program);
+    char action[PATH_MAX + 64];
+    snprintf(action, sizeof(action), "cannot start a worker, program \"%s\"", made.program);
     drop_recipe(&made);
     char why[WFI_THREAD_STRERROR];
     if (errnum == EAGAIN)
-        return wfi_error_fail(error, WEFT_ERR_SYSTEM, "%s: %s", what, wfi_thread_strerror(errnum, why));
-    return errnum ? spawn_fail(error, WEFT_ERR_SYSTEM, what, errnum) : WEFT_OK;
+        return wfi_error_fail(error, WEFT_ERR_SYSTEM, "%s: %s", action, wfi_thread_strerror(errnum, why));
+    return errnum ? spawn_fail(error, WEFT_ERR_SYSTEM, action, errnum) : WEFT_OK;
 }
 
 /* ---- The job --------------------------------------------------------------------------------------------------- */

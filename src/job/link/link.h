@@ -129,7 +129,7 @@ void wfi_link_dialled(wfi_rendezvous *link);
 void wfi_link_received(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size);
 /* `refused`: no process listens at the store's address, so the store's process is gone. */
 void wfi_link_wire_lost(wfi_rendezvous *link, wfi_which which, bool refused, const char *why);
-void wfi_link_nonsense(wfi_rendezvous *link, wfi_which which); /* malformed bytes */
+void wfi_link_protocol_error(wfi_rendezvous *link, wfi_which which); /* malformed bytes */
 uint64_t wfi_link_tick(wfi_rendezvous *link); /* does what is due; returns when it must be called next */
 
 /* The store refused the join: sets *error to the reason and returns its code. */

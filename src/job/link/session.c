@@ -206,10 +206,10 @@ static void take_greeting(wfi_rendezvous *link, const uint8_t *frame, size_t siz
     else if (!status && message.type == WFI_STORE_REFUSE)
         drop_next(link, message.status, message.text);
     else
-        wfi_link_nonsense(link, WFI_NEXT);
+        wfi_link_protocol_error(link, WFI_NEXT);
 }
 
-void wfi_link_nonsense(wfi_rendezvous *link, wfi_which which)
+void wfi_link_protocol_error(wfi_rendezvous *link, wfi_which which)
 {
     if (which == WFI_NEXT)
         drop_next(link, WEFT_ERR_PROTOCOL, "what answers at MASTER_PORT does not speak as a store of this version");
@@ -304,7 +304,7 @@ static void take_answer(wfi_rendezvous *link, const uint8_t *plain, size_t size)
     weft_status status = wfi_store_decode(plain, size, &message);
     bool joins = !link->joined;
     if (status)
-        wfi_link_nonsense(link, WFI_NEXT);
+        wfi_link_protocol_error(link, WFI_NEXT);
     else if (message.type == WFI_STORE_REFUSE && joins)
         drop_next(link, message.status, message.text);
     else if (message.type == WFI_STORE_REFUSE)
@@ -314,7 +314,7 @@ static void take_answer(wfi_rendezvous *link, const uint8_t *plain, size_t size)
     else if (message.type == WFI_STORE_RESUMED && !joins)
         take_resumed(link, &message);
     else if (message.type != WFI_STORE_HEARTBEAT)
-        wfi_link_nonsense(link, WFI_NEXT);
+        wfi_link_protocol_error(link, WFI_NEXT);
 }
 
 /* ---- Receiving ------------------------------------------------------------------------------------------------- */

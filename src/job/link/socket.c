@@ -120,7 +120,7 @@ static bool handle_frame(socket_link *link, wfi_which which)
     uint8_t small[WFI_STORE_SMALL_MAX];
     int64_t size = pipe->fd < 0 ? 0 : wfi_pipe_frame(pipe);
     if (size < 0)
-        wfi_link_nonsense(&link->base, which);
+        wfi_link_protocol_error(&link->base, which);
     if (size <= 0)
         return false;
     uint8_t *frame = (size_t)size <= sizeof(small) ? small : malloc((size_t)size);

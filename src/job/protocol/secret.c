@@ -29,9 +29,9 @@ __attribute__((destructor)) static void forget_kept(void)
     wfi_secret_wipe(kept);
 }
 
-static weft_status secret_fail(weft_error **error, weft_status code, const char *source, const char *what)
+static weft_status secret_fail(weft_error **error, weft_status code, const char *source, const char *problem)
 {
-    return wfi_error_fail(error, code, "the job's secret (%s) %s", source, what);
+    return wfi_error_fail(error, code, "the job's secret (%s) %s", source, problem);
 }
 
 static weft_status fail_read(const char *source, int errnum, weft_error **error)

@@ -105,7 +105,7 @@ static void take_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t 
         wfi_channel_wanted(&bulk->channel);
     }
     if (reader.failed)
-        wfi_channel_nonsense(from->channels[WFI_CONTROL]->conn, "a control message that is too short");
+        wfi_channel_protocol_error(from->channels[WFI_CONTROL]->conn, "a control message that is too short");
 }
 
 const wfi_upcalls wfi_bulk_upcalls = {.message = take_message};

@@ -29,7 +29,7 @@
 #define WANTED_NS UINT64_C(2000000000) /* a peer that still needs the channel asks again within this time */
 #define ATTEMPTS_MAX 8                 /* attempts of this worker in progress at a time */
 #define ATTEMPTS_AGAIN 4               /* the limit for starting an attempt of a channel that has failed before */
-#define NONSENSE_MAX 3                 /* connections closed for malformed data before the peer is suspected */
+#define PROTOCOL_ERRORS_MAX 3          /* connections closed for malformed data before the peer is suspected */
 
 static bool channel_needed(const wfi_channel *channel)
 {
@@ -342,12 +342,12 @@ void wfi_channel_is_up(wfi_channel *channel)
     channel->ops->up(channel);
 }
 
-void wfi_channel_nonsense(wfi_conn *conn, const char *what)
+void wfi_channel_protocol_error(wfi_conn *conn, const char *reason)
 {
     wfi_peer *peer = conn->channel->peer;
-    wfi_transport_refused(peer->transport, "peer %d: %s; its lane is closed", peer->rank, what);
-    if (++peer->nonsense >= NONSENSE_MAX)
-        peer->transport->suspect(peer, what);
+    wfi_transport_refused(peer->transport, "peer %d: %s; its lane is closed", peer->rank, reason);
+    if (++peer->protocol_errors >= PROTOCOL_ERRORS_MAX)
+        peer->transport->suspect(peer, reason);
     wfi_channel_broken(conn);
 }
 

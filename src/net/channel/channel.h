@@ -185,8 +185,8 @@ void wfi_channel_broken(wfi_conn *conn);       /* closes the connection, and con
 void wfi_channel_end(wfi_channel *channel);    /* closes the connection on purpose; the peer learns that */
 void wfi_channel_ask(wfi_channel *channel);    /* asks the peer to connect it */
 void wfi_channel_wanted(wfi_channel *channel); /* the peer asks this worker to connect it */
-/* Malformed data (`what`) arrived: closes the connection; from the third time on also suspects the peer. */
-void wfi_channel_nonsense(wfi_conn *conn, const char *what);
+/* Malformed data (`reason`) arrived: closes the connection; from the third time on also suspects the peer. */
+void wfi_channel_protocol_error(wfi_conn *conn, const char *reason);
 void wfi_channel_turns_due(wfi_timer *timer);
 /* Data was received over this connection, or acknowledged. */
 void wfi_channel_moved(wfi_conn *conn);
@@ -275,7 +275,7 @@ struct wfi_peer {  /* first member of wfi_whole_peer (net.h) */
     bool ending;     /* the store has told that it closes or serves */
     bool leaving;    /* it has announced that it leaves the job: it is alive, but takes no more calls of programs */
     wfi_channel *channels[WFI_LANE_KINDS];
-    unsigned nonsense; /* connections that were closed because of malformed data */
+    unsigned protocol_errors; /* connections that were closed because of malformed data */
 
     uint64_t received_ns;
     uint64_t needed_ns; /* since when it is needed; or when it was last given up */

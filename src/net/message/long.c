@@ -246,7 +246,7 @@ static void take_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t 
     uint32_t number = wfi_read_u32(&reader);
     uint8_t length = wfi_read_u8(&reader);
     if (reader.failed || length < WFI_LONG || length > WFI_LARGE) {
-        wfi_channel_nonsense(from->channels[WFI_CONTROL]->conn, "a malformed LONG");
+        wfi_channel_protocol_error(from->channels[WFI_CONTROL]->conn, "a malformed LONG");
     } else if (type == WFI_CONTROL_LONG) {
         take_long(control, number, length);
     } else if (number == control->asked && length <= control->wants) {

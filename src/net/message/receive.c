@@ -170,12 +170,12 @@ static void take_frame(wfi_conn *conn, const uint8_t *data, size_t size)
     wfi_frame frame;
     if (!wfi_frame_read(data, size, wfi_conn_is_private(conn) ? NULL : conn->keys->in, &frame) ||
         !well_formed(conn->transport, &frame, data, size)) {
-        wfi_channel_nonsense(conn, "a malformed frame");
+        wfi_channel_protocol_error(conn, "a malformed frame");
         return;
     }
     const char *wrong = objection(conn, &frame);
     if (wrong) {
-        wfi_channel_nonsense(conn, wrong);
+        wfi_channel_protocol_error(conn, wrong);
         return;
     }
     wfi_channel_moved(conn);

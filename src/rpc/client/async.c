@@ -35,15 +35,15 @@ void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options
     wfi_error_give(options ? options->error : NULL, error);
 }
 
-weft_status wfi_rpc_refuse_null(const weft_rpc_options *options, const char *function, const char *what)
+weft_status wfi_rpc_refuse_null(const weft_rpc_options *options, const char *function, const char *argument)
 {
     wfi_error_detail detail = {.code = WEFT_ERR_INVALID, .function = function, .worker = -1};
     if (!options || !options->error) {
         wfi_agent_log(NULL, WEFT_LOG_ERROR, 0, "a call of \"%s\" could not be started: %s is NULL",
-                      function ? function : "", what);
+                      function ? function : "", argument);
         wfi_status_logged(WEFT_ERR_INVALID);
     }
-    wfi_rpc_give_error(NULL, options, wfi_error_create(&detail, "the call could not be started: %s is NULL", what));
+    wfi_rpc_give_error(NULL, options, wfi_error_create(&detail, "the call could not be started: %s is NULL", argument));
     return WEFT_ERR_INVALID;
 }
 
@@ -139,11 +139,11 @@ weft_status weft_rpc_async_sized(weft_agent *agent, weft_target to, const char *
 
 /* ---- Waiting ----------------------------------------------------------------------------------------------------- */
 
-weft_status wfi_rpc_may_wait(weft_agent *agent, const char *what, const weft_rpc_options *options)
+weft_status wfi_rpc_may_wait(weft_agent *agent, const char *function, const weft_rpc_options *options)
 {
     if (!wfi_net_is_inline(agent->net))
         return WEFT_OK;
-    wfi_error_detail detail = {.code = WEFT_ERR_DEADLOCK, .function = what, .worker = -1};
+    wfi_error_detail detail = {.code = WEFT_ERR_DEADLOCK, .function = function, .worker = -1};
     weft_error *error =
         wfi_error_create(&detail, "nothing was started: an inline handler, a land or a destructor, on the "
                                   "thread that reads the network, cannot wait; call async, or register without "

@@ -106,13 +106,13 @@ const weft_rpc_options *wfi_rpc_options(const weft_rpc_options *given, size_t si
                                         weft_rpc_options *own);
 /* Called before anything is started: whether the calling thread may wait for calls of this agent. In an inline handler
  * WEFT_ERR_DEADLOCK, with an error. `what` names the call or function; `options` may be NULL. Not locked. */
-weft_status wfi_rpc_may_wait(weft_agent *agent, const char *what, const weft_rpc_options *options);
+weft_status wfi_rpc_may_wait(weft_agent *agent, const char *function, const weft_rpc_options *options);
 /* Gives the error to options->error (`options` may be NULL). If that is NULL and the error is a mistake of the program,
  * it is logged for `agent` (NULL: not logged). */
 void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options, weft_error *error);
 /* For public functions that start a call: reports that the argument `what` is NULL, in options->error or the log, and
  * returns WEFT_ERR_INVALID. `options` and `function` may be NULL. */
-weft_status wfi_rpc_refuse_null(const weft_rpc_options *options, const char *function, const char *what);
+weft_status wfi_rpc_refuse_null(const weft_rpc_options *options, const char *function, const char *argument);
 /* Waits for the call of a blocking function, and gives its results or its error. Takes over the future, of which there
  * must be no other reference; if the wait fails, cancels it. `options` and `out` may be NULL. `agent` is NULL if the
  * blocking function takes no options: then the error is not logged. */

@@ -99,7 +99,7 @@ static void drop_handle(void *arg)
 }
 
 /* The future holds the handle until the answer: otherwise DROP could arrive before the call. */
-static weft_status ask_owner(weft_rref *rref, const char *what, const weft_rpc_options *options, weft_future **out)
+static weft_status ask_owner(weft_rref *rref, const char *function, const weft_rpc_options *options, weft_future **out)
 {
     uint8_t room[64];
     wfi_writer writer;
@@ -107,7 +107,7 @@ static weft_status ask_owner(weft_rref *rref, const char *what, const weft_rpc_o
     wfi_reference_write_name(&writer, &rref->name);
     weft_worker owner = {(int)rref->name.owner, rref->name.owner_incarnation};
     weft_future *future = NULL;
-    weft_status status = weft_rpc_async(rref->agent, weft_to_worker(owner), what,
+    weft_status status = weft_rpc_async(rref->agent, weft_to_worker(owner), function,
                                         WEFT_VALUES(weft_of_bytes(room, writer.size)), options, &future);
     if (status || !weft_future_add_done_callback(future, only_keep, weft_rref_ref(rref), drop_handle)) {
         *out = future;

@@ -139,12 +139,12 @@ void wfi_observe_span_begin(weft_agent *agent, wfi_trace_side side, wfi_span *sp
     wfi_net_unlock(agent->net);
 }
 
-void wfi_observe_span_end(weft_agent *agent, wfi_trace_record *record, const char *what)
+void wfi_observe_span_end(weft_agent *agent, wfi_trace_record *record, const char *name)
 {
     if (!is_traced(agent, &record->span))
         return;
     wfi_net_lock(agent->net);
-    add_record(agent->observer, record, what, NULL);
+    add_record(agent->observer, record, name, NULL);
     wfi_net_unlock(agent->net);
 }
 

@@ -101,7 +101,7 @@ void wfi_observe_ended(weft_agent *agent, wfi_observed call, wfi_span *span);
  */
 void wfi_observe_span_begin(weft_agent *agent, wfi_trace_side side, wfi_span *span);
 bool wfi_observe_has_trace(const weft_agent *agent); /* does not change while the agent is open. Not locked */
-void wfi_observe_span_end(weft_agent *agent, wfi_trace_record *record, const char *what);
+void wfi_observe_span_end(weft_agent *agent, wfi_trace_record *record, const char *name);
 
 /*
  * Begins when this worker has its rank. NULL in the options means off. WEFT_ERR_INVALID, WEFT_ERR_MEMORY, WEFT_ERR_IO

@@ -51,10 +51,10 @@ static void end_event(const wfi_trace *trace)
 
 /* ---- The head and the end ---------------------------------------------------------------------------------------- */
 
-static void write_metadata(const wfi_trace *trace, unsigned thread, const char *what, const char *key,
+static void write_metadata(const wfi_trace *trace, unsigned thread, const char *name, const char *key,
                            const char *value)
 {
-    begin_event(trace, "M", "__metadata", what);
+    begin_event(trace, "M", "__metadata", name);
     fprintf(trace->file, ",\"tid\":%u,\"args\":{\"%s\":", thread, key);
     wfi_json_write_string(trace->file, value);
     fputc('}', trace->file);

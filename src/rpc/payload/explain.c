@@ -85,14 +85,14 @@ static void find_in_value(const weft_agent *agent, const weft_value *value, int 
         find_in_rref(agent, value->as.rref, path, out);
 }
 
-void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *what, wfi_finding *out)
+void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *part, wfi_finding *out)
 {
     wfi_walk walk;
-    wfi_value_list_fault(values, 0, what, out->text, sizeof(out->text));
+    wfi_value_list_fault(values, 0, part, out->text, sizeof(out->text));
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; !out->text[0] && (value = wfi_walk_next(&walk));) {
         char at[WFI_WALK_PATH], path[WFI_WALK_PATH + 40];
-        snprintf(path, sizeof(path), "%.32s %s", what, wfi_walk_path(&walk, at));
+        snprintf(path, sizeof(path), "%.32s %s", part, wfi_walk_path(&walk, at));
         find_in_value(agent, value, walk.depth, path, out);
     }
     if (!out->text[0] && wfi_args_are_readable(values) && !wfi_encode_fits(values, out->text, sizeof(out->text)))

@@ -23,8 +23,8 @@ void wfi_find_in_tensors(weft_tensors tensors, const char *path, wfi_finding *ou
 void wfi_find_on_device(weft_tensors tensors, const char *path, wfi_finding *out);
 /* Looks for tensors whose memory cannot be read, or written. Unless `out` has a fault, no tensor may be NULL. */
 void wfi_find_inaccessible(weft_tensors tensors, const char *path, bool for_writing, wfi_finding *out);
-/* Checks each value, and then the size of all. `what` names one of them ("argument"). */
-void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *what, wfi_finding *out);
+/* Checks each value, and then the size of all. `part` is the name of one of them ("argument"). */
+void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *part, wfi_finding *out);
 
 /* Names the tensor that has these data, as in "value 1.2" or "value 3: tensor 0"; "" if there is none. With or without
  * the lock. */

@@ -55,8 +55,8 @@ static void fail_inbound(wfi_inbound *inbound, weft_status status, const char *p
     become_ready(inbound, status);
 }
 
-/* `what` names what was pulled. */
-static void fail_pull(wfi_inbound *inbound, weft_status status, const char *what)
+/* `part`: "payload" or "metadata". */
+static void fail_pull(wfi_inbound *inbound, weft_status status, const char *part)
 {
     char text[sizeof(inbound->problem) - SENTENCE] = "", value[WFI_FIND_DATA] = "";
     if (!inbound->cancelled)
@@ -66,7 +66,7 @@ static void fail_pull(wfi_inbound *inbound, weft_status status, const char *what
                       inbound->transfer.segments[inbound->transfer.bad_segment].local, value);
     if (!inbound->problem[0])
         snprintf(inbound->problem, sizeof(inbound->problem), "%s%s could not be pulled%s%s", *value ? "" : "its ",
-                 *value ? value : what, *text ? ": " : "", text);
+                 *value ? value : part, *text ? ": " : "", text);
     become_ready(inbound, inbound->cancelled ? WEFT_ERR_CANCELLED : status);
 }
 
