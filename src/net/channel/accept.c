@@ -7,7 +7,7 @@
 #define JUMP_MAX (UINT32_C(1) << 30)
 
 /* Whether the peer's request replaces the channel's connection or attempt. */
-static bool request_wins(const wfi_channel *channel, uint32_t generation)
+static bool request_replaces(const wfi_channel *channel, uint32_t generation)
 {
     const wfi_conn *conn = channel->conn;
     if (!conn)
@@ -17,28 +17,28 @@ static bool request_wins(const wfi_channel *channel, uint32_t generation)
     return conn->ours && !conn->up && channel->peer->rank < channel->peer->transport->rank;
 }
 
-/* Whether the request is answered beside this worker's own attempt, which wins by its generation. The attempt is on
- * another fabric, where the peer may never see it. */
+/* Whether the request is answered beside this worker's own attempt, which has the higher generation. The attempt is
+ * on another fabric, where the peer may never see it. */
 static bool request_crosses(const wfi_channel *channel, const wfi_net_fabric *fabric)
 {
     const wfi_conn *conn = channel->conn;
     return conn && conn->ours && !conn->up && conn->fabric != fabric;
 }
 
-/* `wins`: the new connection becomes the channel's. Otherwise it becomes the crossing. */
+/* `replaces`: the new connection becomes the channel's. Otherwise it becomes the crossing. */
 static weft_status take_request(wfi_channel *channel, wfi_net_fabric *fabric, wfi_connect_request *request,
-                                const wfi_hello *asked, bool wins)
+                                const wfi_hello *hello, bool replaces)
 {
     uint8_t data[WFI_CONNECT_DATA_MAX];
-    wfi_conn *conn = wfi_conn_create(channel, fabric, false, asked->generation);
+    wfi_conn *conn = wfi_conn_create(channel, fabric, false, hello->generation);
     if (!conn) {
         fabric->ops->reject(fabric->fabric, request);
         return WEFT_ERR_MEMORY;
     }
-    conn->peer_nonce = asked->nonce;
+    conn->peer_nonce = hello->nonce;
     wfi_conn_make_keys(conn);
     size_t size = wfi_conn_hello(conn, data);
-    if (wins) {
+    if (replaces) {
         channel->conn = conn;
         channel->tried = fabric;
     } else {
@@ -93,6 +93,8 @@ static bool is_first_of_generation(wfi_channel *channel, uint32_t generation)
     return is_first;
 }
 
+/* A peer requests a connection. A request that is proven and newer than all before replaces the channel's
+ * connection, or is answered beside this worker's own attempt. All others are rejected. */
 static void on_request(wfi_net_fabric *fabric, const wfi_event *event)
 {
     wfi_transport *transport = fabric->transport;
@@ -107,22 +109,22 @@ static void on_request(wfi_net_fabric *fabric, const wfi_event *event)
                               hello.rank);
         goto reject;
     }
-    uint32_t asked = channel->highest_request;
+    uint32_t highest = channel->highest_request;
     if (!is_first_of_generation(channel, hello.generation)) {
         wfi_transport_refused(transport, "a repeated request for a connection was refused; worker %d", hello.rank);
         goto reject;
     }
-    if (hello.generation <= asked) {
+    if (hello.generation <= highest) {
         wfi_log_net(transport, WEFT_LOG_DEBUG, "a request of worker %d arrived after a later one and is ignored",
                     hello.rank);
         goto reject;
     }
-    wfi_silent_excuse(transport, hello.generation - asked - 1);
-    bool wins = request_wins(channel, hello.generation);
-    if (peer->status || transport->closing || !(wins || request_crosses(channel, fabric)) ||
+    wfi_silent_excuse(transport, hello.generation - highest - 1); /* attempts in between sent no request */
+    bool replaces = request_replaces(channel, hello.generation);
+    if (peer->status || transport->closing || !(replaces || request_crosses(channel, fabric)) ||
         !channel->ops->take_position(channel, hello.position))
         goto reject;
-    if (wins) {
+    if (replaces) {
         channel->lost = channel->lost || wfi_channel_up(channel);
         wfi_channel_close(channel);
     } else if (channel->crossing) {
@@ -130,8 +132,8 @@ static void on_request(wfi_net_fabric *fabric, const wfi_event *event)
     }
     if (hello.generation > channel->generation)
         channel->generation = hello.generation;
-    weft_status status = take_request(channel, fabric, event->request, &hello, wins);
-    if (status && wins)
+    weft_status status = take_request(channel, fabric, event->request, &hello, replaces);
+    if (status && replaces)
         wfi_channel_failed(channel, status, "a connection could not be taken");
     return;
 reject:

@@ -115,25 +115,25 @@ static void give_row(weft_batch *batch, size_t row)
 static void keep_copies(weft_batch *batch, weft_call *call)
 {
     weft_args results = weft_values_args(call->results);
-    size_t count = wfi_values_tensors(results, NULL, 0);
+    size_t count = wfi_values_tensors(results, NULL, 0), made = 0;
     weft_tensor **tensors = malloc(count * sizeof(*tensors) + 1);
-    bool done = tensors != NULL;
-    if (done)
+    if (tensors)
         wfi_values_tensors(results, tensors, count);
-    for (size_t i = 0; done && i < count; i++) {
-        bool copies = wfi_storage_size(wfi_tensor_storage(tensors[i])) > weft_tensor_nbytes(tensors[i]);
-        weft_tensor *kept = copies ? wfi_tensor_clone(tensors[i], NULL) : weft_tensor_ref(tensors[i]);
-        batch->copied_bytes += copies && kept ? wfi_copied(weft_tensor_nbytes(kept)) : 0;
-        tensors[i] = kept;
-        done = kept != NULL;
-        count = done ? count : i;
+    for (; tensors && made < count; made++) {
+        weft_tensor *result = tensors[made];
+        bool is_view = wfi_storage_size(wfi_tensor_storage(result)) > weft_tensor_nbytes(result);
+        tensors[made] = is_view ? wfi_tensor_clone(result, NULL) : weft_tensor_ref(result);
+        if (!tensors[made])
+            break;
+        if (is_view)
+            batch->copied_bytes += wfi_copied(weft_tensor_nbytes(result));
     }
     wfi_results_unpin(call); /* before they are replaced */
-    if (done)
+    if (tensors && made == count)
         wfi_values_replace_tensors(call->results, tensors);
     else
         weft_call_fail(call, WEFT_ERR_MEMORY, "the results: no memory for a copy that stays behind a reference");
-    for (size_t i = 0; tensors && i < count; i++)
+    for (size_t i = 0; i < made; i++)
         weft_tensor_unref(tensors[i]);
     free(tensors);
 }
