@@ -276,7 +276,7 @@ static int free_rank(const wfi_store *store)
 }
 
 /* Checks of a JOIN that do not depend on the slots. */
-static bool join_is_malformed(wfi_store *store, wfi_store_link *link, const wfi_store_message *join)
+static bool refuse_malformed(wfi_store *store, wfi_store_link *link, const wfi_store_message *join)
 {
     int world_size = store->options.world_size;
     bool elastic = store->options.elastic;
@@ -315,7 +315,7 @@ static bool refuse_after_end(wfi_store *store, wfi_store_link *link)
 }
 
 /* Refuses the join if it cannot have that slot or that name. */
-static bool slot_is_refused(wfi_store *store, wfi_store_link *link, int rank, const char *name)
+static bool refuse_slot(wfi_store *store, wfi_store_link *link, int rank, const char *name)
 {
     const wfi_store_slot *slot = rank < 0 ? NULL : &store->slots[rank];
     bool is_late = store->phase == WFI_STORE_RUNNING;
@@ -336,7 +336,7 @@ static bool slot_is_refused(wfi_store *store, wfi_store_link *link, int rank, co
 }
 
 /* The holder has announced that it leaves: the joiner gets no answer and tries again, until the slot is free. */
-static bool holder_is_leaving(wfi_store *store, wfi_store_link *link, int rank)
+static bool await_leaving_holder(wfi_store *store, wfi_store_link *link, int rank)
 {
     if (rank == 0 || !store->slots[rank].leaving)
         return false;
@@ -351,7 +351,7 @@ static bool holder_is_leaving(wfi_store *store, wfi_store_link *link, int rank)
  * process that joins again. The store asks the holder for a heartbeat. The joiner gets no answer and tries again,
  * until the holder has answered or is dead. Returns true in that case.
  */
-static bool holder_is_asked(wfi_store *store, wfi_store_link *link, int rank, uint64_t now_ns)
+static bool probe_silent_holder(wfi_store *store, wfi_store_link *link, int rank, uint64_t now_ns)
 {
     const wfi_store_slot *slot = &store->slots[rank];
     uint64_t bound_ns = wfi_store_bound_ns(store);
@@ -384,7 +384,7 @@ static void take_slot(wfi_store *store, wfi_store_link *link, const wfi_store_me
 }
 
 /* The slot of the join that this JOIN repeats, if the answer was lost with its connection; -1: it is a new join. */
-static int slot_of_joining(const wfi_store *store, const wfi_store_message *join)
+static int slot_of_lost_answer(const wfi_store *store, const wfi_store_message *join)
 {
     if (sodium_is_zero(join->token, sizeof(join->token)))
         return -1;
@@ -416,13 +416,14 @@ static void answer_again(wfi_store *store, wfi_store_link *link, int rank, uint6
     wfi_store_due_by(store, now_ns);
 }
 
+/* A function here that returns true has refused the joiner, or has closed its connection so that it tries again. */
 void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns)
 {
-    if (join_is_malformed(store, link, join) || refuse_after_end(store, link))
+    if (refuse_malformed(store, link, join) || refuse_after_end(store, link))
         return;
-    int before = slot_of_joining(store, join);
-    if (before >= 0 && store->slots[before].received == 0) {
-        answer_again(store, link, before, now_ns);
+    int taken = slot_of_lost_answer(store, join);
+    if (taken >= 0 && store->slots[taken].received == 0) {
+        answer_again(store, link, taken, now_ns);
         return;
     }
     if (join->rank >= 0)
@@ -434,9 +435,9 @@ void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_sto
         snprintf(placed.text, sizeof(placed.text), "worker%d", (int)placed.rank);
     int holder =
         placed.rank >= 0 && !is_free(&store->slots[placed.rank]) ? placed.rank : rank_of_name(store, placed.text);
-    if (holder >= 0 && (holder_is_asked(store, link, holder, now_ns) || holder_is_leaving(store, link, holder)))
+    if (holder >= 0 && (probe_silent_holder(store, link, holder, now_ns) || await_leaving_holder(store, link, holder)))
         return;
-    if (slot_is_refused(store, link, placed.rank, placed.text))
+    if (refuse_slot(store, link, placed.rank, placed.text))
         return;
     take_slot(store, link, &placed, now_ns);
     bool is_complete = store->options.elastic ? placed.rank == 0 : store->waiting == store->options.world_size;

@@ -132,7 +132,7 @@ void wfi_call_withdraw(wfi_request *call, bool peer_done)
 
 /* Marks the large landing places as written, even if the call failed: the peer may have pushed a part of the results.
  * The decoder has marked the small ones, whose results were part of the reply. */
-static void landed(const wfi_request *call)
+static void mark_landing_written(const wfi_request *call)
 {
     for (size_t i = 0; call->peer && i < call->land_count; i++)
         if (weft_tensor_nbytes(call->land[i]) > WFI_TINY_TENSOR)
@@ -170,7 +170,7 @@ void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_
     if (!error)
         agent->stats.bytes_sent += call->arguments.exposed_bytes;
     wfi_call_withdraw(call, peer_done);
-    landed(call);
+    mark_landing_written(call);
     if (call->message_out && wfi_peer_unsend(call->peer, &call->message)) {
         call->message_out = false;
         wfi_call_drop_hold(call);

@@ -235,7 +235,7 @@ static uint64_t end_of_pause(retry *r)
  * An attempt failed: begins a pause, or ends the call. With wait_for_room, an attempt that found the queue full is made
  * again when there is room, or when the deadline passes: then it ends with WEFT_ERR_TIMEOUT. [agent lock]
  */
-static void consider(retry *r, const weft_error *error, bool started)
+static void retry_or_finish(retry *r, const weft_error *error, bool started)
 {
     weft_agent *agent = r->agent;
     weft_status why = weft_error_code(error);
@@ -268,7 +268,7 @@ static void attempt_ended(wfi_observer *observer)
     r->attempt = NULL;
     wfi_future_unref_unless_last(attempt); /* the observer's reference; r->attempt was another one */
     if (weft_future_error(attempt))
-        consider(r, weft_future_error(attempt), true);
+        retry_or_finish(r, weft_future_error(attempt), true);
     else
         finish(r, weft_future_values(attempt), NULL);
     weft_future_unref(attempt); /* frees no values: the user's future or the call also holds them */
@@ -302,7 +302,7 @@ static weft_error *make_attempt(retry *r)
     } else {
         if (!may_pass(r, error, false))
             failure = weft_error_ref(error);
-        consider(r, error, false);
+        retry_or_finish(r, error, false);
     }
     wfi_net_unlock(agent->net);
     cancel_attempt(unwanted);
