@@ -72,7 +72,8 @@ static bool sleep_with_token(wfi_progress *progress, wfi_parker *parker, uint64_
     return ours;
 }
 
-/* Makes progress with the token, first awake and then asleep, and gives the token up. True if a thread watches then. */
+/* Makes progress with the token, first awake and then asleep, and gives the token up. True if another thread, from
+ * which it was taken, polls on. */
 static bool drive_with_token(wfi_progress *progress, wfi_parker *parker, uint64_t deadline_ns)
 {
     progress_for(progress, parker, deadline_ns);
@@ -210,13 +211,13 @@ bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
         drive_alone(progress, parker, deadline_ns);
         return true;
     }
-    bool watched = false;
+    bool is_polled = false; /* another thread polls while this one is parked */
     if (wfi_token_ask(progress, WFI_WAITER))
-        watched = drive_with_token(progress, parker, deadline_ns);
+        is_polled = drive_with_token(progress, parker, deadline_ns);
     if (wfi_parker_is_unparked(parker) || wfi_now(progress->clock) >= deadline_ns)
         return true;
     atomic_fetch_add(&progress->token.parked, 1);
-    if (!watched)
+    if (!is_polled)
         wfi_watcher_wake(progress);
     (void)wfi_park(parker, deadline_ns);
     atomic_fetch_sub(&progress->token.parked, 1);

@@ -58,24 +58,27 @@ static void *poller_main(void *arg)
     return NULL;
 }
 
+/* The leader: holds the token until it has read a call whose handler it will run (returned), or is woken for work in
+ * the executor's queue (NULL). While other threads use the token, it waits for a watch interval in which none
+ * does. */
 wfi_task *wfi_idle_lead(void *arg)
 {
     wfi_progress *progress = arg;
     wfi_task *task = NULL;
-    bool try = true;
+    bool may_take = true;
     unsigned pauses = 0;
     atomic_store(&progress->token.leader_in, true);
     while (!task && !atomic_load(&progress->token.leader_woken)) {
         bool stopping = atomic_load(&progress->stop);
-        if (try && !stopping && wfi_token_ask(progress, WFI_LEADER))
+        if (may_take && !stopping && wfi_token_ask(progress, WFI_LEADER))
             task = wfi_token_hold(progress, WFI_LEADER);
         if (task || atomic_load(&progress->token.leader_woken))
             break;
         uint32_t uses = atomic_load(&progress->token.uses);
-        bool called =
+        bool woken =
             wfi_sleeper_sleep(progress, WFI_SLEEPER_LEADER, NULL, 0, stopping ? WFI_NEVER : watch_interval_ns(pauses));
-        try = called || uses == atomic_load(&progress->token.uses);
-        pauses = try ? 0 : pauses + 1;
+        may_take = woken || uses == atomic_load(&progress->token.uses);
+        pauses = may_take ? 0 : pauses + 1;
     }
     atomic_store(&progress->token.leader_woken, false);
     atomic_fetch_add(&progress->token.departures, 1);

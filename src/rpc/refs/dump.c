@@ -20,11 +20,11 @@ static void put_value(wfi_json *j, const weft_future *value)
     const weft_error *error = weft_future_error(value);
     const weft_values *values = weft_future_values(value);
     if (!weft_future_done(value))
-        wfi_json_put_text(j, "state", "being made");
+        wfi_json_put_text(j, "what", "being made");
     else if (error)
-        wfi_json_put_text(j, "state", "failed");
+        wfi_json_put_text(j, "what", "failed");
     else
-        wfi_json_put_text(j, "state", object ? "object" : "value");
+        wfi_json_put_text(j, "what", object ? "object" : "value");
     if (error)
         wfi_json_put_text(j, "error", weft_status_name(weft_error_code(error)));
     if (object)
@@ -71,7 +71,7 @@ static weft_status put_owned(wfi_json *j, weft_agent *agent)
             put_name(j, &owned->name);
             put_value(j, owned->value);
             wfi_json_put_number(j, "handles", owned->handles);
-            wfi_json_put_number(j, "producers", owned->producers);
+            wfi_json_put_number(j, "makers", owned->producers);
             forks += put_forks(j, owned, counts, world_size);
             handles += owned->handles;
             wfi_json_close(j, '}');

@@ -96,6 +96,7 @@ weft_rref *wfi_rref_make(weft_agent *agent, const wfi_rref_name *name, wfi_peer 
         return NULL;
     }
     wfi_rref_set_owner(rref, owner);
+    rref->needs_drop = true;
     wfi_list_push_back(&wfi_refs_of(agent)->references, &rref->link);
     return rref;
 }
@@ -221,7 +222,7 @@ weft_status wfi_rref_create_pending(weft_agent *agent, weft_worker owner, weft_r
     bool is_known = peer && wfi_peer_incarnation(peer) == name.owner_incarnation;
     weft_rref *rref = wfi_rref_make(agent, &name, is_known ? peer : NULL);
     if (rref) {
-        rref->unknown = true; /* until the call was sent */
+        rref->needs_drop = false; /* until the call is sent */
         rref->making = true;
         *out = rref;
     }
@@ -253,7 +254,7 @@ weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner)
 void wfi_rref_launched(weft_rref *rref)
 {
     rref->launched = true;
-    rref->unknown = false;
+    rref->needs_drop = true;
 }
 
 /* Whether the status means that the owner has answered: then it has the fork, and the value or the error. */
@@ -291,7 +292,7 @@ void wfi_rref_created(weft_rref *rref, const weft_error *error)
     } else if (!rref->home) { /* the owner may have the value, or get it later: it frees it either way */
         rref->lost = true;
         send_drop(rref, true);
-        rref->unknown = true;
+        rref->needs_drop = false;
     }
     if (rref->made)
         wfi_complete_future(rref->made, NULL, rref->error);
@@ -313,7 +314,7 @@ void wfi_rref_write_fork(const weft_rref *rref, wfi_writer *writer)
 static void send_drop(weft_rref *rref, bool gave_up)
 {
     weft_agent *agent = rref->agent;
-    if (rref->unknown || !rref->owner || agent->stopped || wfi_peer_status(rref->owner))
+    if (!rref->needs_drop || !rref->owner || agent->stopped || wfi_peer_status(rref->owner))
         return;
     uint8_t room[64];
     wfi_writer writer;

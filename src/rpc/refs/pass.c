@@ -23,7 +23,7 @@ weft_status wfi_rref_passable(const weft_rref *rref)
 }
 
 /* If its call was not sent yet (or waits for its next attempt), the handle gets the name that the call will have. The
- * owner may now learn the name from others, so it must be told if the call is given up (`unknown` is cleared). */
+ * owner may now learn the name from others, so it must be told if the call is given up (`needs_drop`). */
 weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name)
 {
     weft_agent *agent = rref->agent;
@@ -33,7 +33,7 @@ weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name)
     if (!status && !rref->home && !rref->launched && !rref->passed) {
         rref->name.number = ++wfi_refs_of(agent)->next_number;
         rref->passed = true;
-        rref->unknown = false;
+        rref->needs_drop = true;
     }
     *name = rref->name;
     wfi_agent_leave_locked(agent);

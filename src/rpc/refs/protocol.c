@@ -114,7 +114,8 @@ static void owner_answered(weft_rref *rref, weft_status why, weft_error *error)
     rref->waiter = NULL;
     rref->confirmed = !error;
     if (error) {
-        rref->lost = rref->unknown = true;
+        rref->lost = true;
+        rref->needs_drop = false;
         weft_error_unref(rref->error);
         rref->error = error;
     }
@@ -193,7 +194,8 @@ void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, con
     WFI_FOR_LIST (weft_rref, rref, &wfi_refs_of(agent)->references, link) {
         if (rref->owner != peer)
             continue;
-        rref->lost = rref->unknown = true;
+        rref->lost = true;
+        rref->needs_drop = false;
         weft_error_unref(rref->error);
         rref->error = weft_error_ref(error);
     }

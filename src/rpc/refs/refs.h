@@ -74,7 +74,7 @@ struct weft_rref {
     bool passed;        /* it was passed on before its call was sent, so others may know the name */
     bool making;        /* the call of this worker that is to make the value has not ended */
     bool confirmed;     /* the owner has counted it */
-    bool unknown;       /* the owner has no fork of it: DROP is not needed */
+    bool needs_drop;    /* on others: the owner has a fork of it, or may get one */
     bool lost;          /* it will never name a value: `error` says why */
     weft_error *error;  /* the value could not be made, or the owner is gone */
     weft_future *made;  /* completes when `making` ends; NULL: not needed yet */
