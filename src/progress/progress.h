@@ -276,7 +276,7 @@ size_t wfi_timers_fire(wfi_progress *progress);
 uint64_t wfi_timers_sleep_until(wfi_progress *progress, uint64_t until_ns);
 
 /* ---- Progress hooks: hook.c
- * -------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------------------------------ */
 
 /* add: each round checks the hook, until it is due or removed. remove: no-op if it is not in the list. Both
  * [locked]. Initialize hook->link as an empty list. */

@@ -262,7 +262,7 @@ static int worst_of(const weft_job *job, bool *unknown)
     return worst;
 }
 
-/* If rank 0's agent did not open, the exit codes of the children log_status nothing new. A signal does. */
+/* If rank 0's agent did not open, the exit codes of the children say nothing new. A signal does. */
 static weft_log_level level_of(const weft_job *job)
 {
     for (int i = 0; i < job->count; i++)

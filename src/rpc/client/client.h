@@ -22,9 +22,9 @@ typedef struct wfi_call_spec {
     uint64_t deadline_ns;           /* 0: the options give it */
     const wfi_span *within;         /* the enclosing span, if that is not a served call; NULL: none */
     bool exempt; /* it is queued even if the queue is full, and never waits for room: wfi_rpc_start_reserved */
-    wfi_recording_source
-        *source;       /* the distributed context of options->tape, for all attempts; NULL: none. The function
-                                       that made the spec holds the reference */
+    /* The distributed context of options->tape, for all attempts; NULL: none. The function that made the spec holds
+     * the reference. */
+    wfi_recording_source *source;
     size_t kept_bytes; /* bytes in the peer's queue at the last try, for the error text */
     bool waited;       /* the queue was full at first; for the error text after a timeout */
 } wfi_call_spec;
@@ -140,8 +140,8 @@ weft_status wfi_local_send(wfi_request *call, uint64_t deadline_ns); /* [agent l
 /* ---- end.c ------------------------------------------------------------------------------------------------------- */
 
 void wfi_call_free(wfi_request *call); /* one that no table has. Not locked */
-void wfi_call_withdraw(wfi_request *call,
-                       bool peer_done); /* ends its exposures; `peer_done`: see below. [agent lock] */
+/* Ends its exposures; `peer_done`: see below. [agent lock] */
+void wfi_call_withdraw(wfi_request *call, bool peer_done);
 /* The handler of a call of this worker to itself may have let the arguments go: the call ends if it has failed.
  * [agent lock] */
 void wfi_local_let_go(weft_call *call);
