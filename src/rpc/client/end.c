@@ -183,11 +183,6 @@ void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_
 
 /* ---- A call to this worker itself, given up ---------------------------------------------------------------------- */
 
-static bool has_begun(const wfi_request *request)
-{
-    return !request->local || request->local->begun; /* NULL: it was answered, and waits for its items */
-}
-
 /* Whether the handler, or the code that finishes its deferred call, may still read the arguments. While the agent
  * closes only a running handler counts: a deferred call that keeps its arguments may never be finished. [agent lock] */
 static bool is_read(const weft_call *call)
@@ -237,8 +232,9 @@ static bool may_have_been_sent(wfi_request *call)
         call->message_out = false;
         wfi_call_drop_hold(call);
     }
-    return call->peer ? call->message.net.sequence != 0 /* net numbers the messages that it sends */
-                      : has_begun(call);
+    if (call->peer)
+        return call->message.net.sequence != 0; /* net numbers the messages that it sends */
+    return !call->local || call->local->begun;  /* NULL: it was answered, and waits for its items */
 }
 
 static void post_cancel(wfi_request *call, weft_status why)

@@ -22,11 +22,6 @@ typedef struct wfi_line {
     bool busy;        /* the handler of one of its calls was queued, and has not returned */
 } wfi_line;
 
-static wfi_registered *registered_of(const weft_function *function)
-{
-    return wfi_container_of(function, wfi_registered, function);
-}
-
 static wfi_line *find_line(wfi_registered *function, uint64_t caller)
 {
     wfi_line *line = wfi_map_get(&function->lines, caller);
@@ -51,7 +46,7 @@ weft_status wfi_order_join(weft_call *call)
     if (!(call->function->flags & WEFT_FUNCTION_ORDERED))
         return WEFT_OK;
     uint64_t caller = (uint64_t)call->from << 32 | call->incarnation;
-    call->line = find_line(registered_of(call->function), caller);
+    call->line = find_line(wfi_container_of(call->function, wfi_registered, function), caller);
     if (!call->line)
         return WEFT_ERR_MEMORY;
     wfi_list_push_back(&call->line->waiting, &call->line_link);
