@@ -98,10 +98,10 @@ static bool follow(wfi_executor *executor, wfi_worker *worker)
             continue;
         now = wfi_now(&wfi_clock_real);
         bool are_brief = (executor->taken - taken) * BRIEF_NS >= now - checked_ns;
-        if (watches && wfi_executor_may_take(executor) && !are_brief) {
+        if (watches && wfi_executor_may_take(executor) && !are_brief) { /* goes and takes a task by itself */
             was_woken = false;
             wfi_list_remove(&worker->parker.link);
-        } else if (watches && !watches_on(executor, taken, &idle)) {
+        } else if (watches && !watches_on(executor, taken, &idle)) { /* from now on sleeps until it is woken */
             executor->watched = watches = false;
         } else if (!watches && is_surplus(executor)) {
             wfi_list_remove(&worker->parker.link);

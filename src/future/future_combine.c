@@ -161,7 +161,7 @@ struct collection {
     atomic_size_t left;    /* when_any: members that were not freed before they were complete */
     atomic_bool won;       /* when_any: the child has been completed */
     atomic_int open;       /* when_any: how many of registering and the first completion are still to come */
-    collection *cancel_next;
+    collection *next_to_cancel;
     wfi_task release;
     part parts[];
 };
@@ -337,8 +337,11 @@ static void hold_collection(void *owner)
 }
 
 /* Members may be collections, in chains of any length. Collections to be cancelled while this thread cancels another
- * one wait in a list, so that the stack does not grow with the chain. */
-static _Thread_local collection *waiting, **waiting_end;
+ * one wait in this queue, so that the stack does not grow with the chain. `end` is where the next one is linked in;
+ * NULL: this thread cancels none. */
+static _Thread_local struct {
+    collection *first, **end;
+} to_cancel;
 
 static void cancel_members(collection *whole)
 {
@@ -354,20 +357,21 @@ static void cancel_collection(void *owner, uint64_t id)
 {
     collection *whole = owner;
     (void)id;
-    if (waiting_end) {
-        *waiting_end = whole;
-        waiting_end = &whole->cancel_next;
+    if (to_cancel.end) { /* the loop below runs, further down on this stack */
+        *to_cancel.end = whole;
+        to_cancel.end = &whole->next_to_cancel;
         return;
     }
-    waiting = whole;
-    waiting_end = &whole->cancel_next;
-    while ((whole = waiting)) {
+    to_cancel.first = whole;
+    to_cancel.end = &whole->next_to_cancel;
+    while ((whole = to_cancel.first)) {
         cancel_members(whole);
-        if (!(waiting = whole->cancel_next))
-            waiting_end = &waiting;
+        to_cancel.first = whole->next_to_cancel;
+        if (!to_cancel.first)
+            to_cancel.end = &to_cancel.first;
         unref_collection(whole);
     }
-    waiting_end = NULL;
+    to_cancel.end = NULL;
 }
 
 static const wfi_canceller collection_canceller = {.hold = hold_collection, .cancel = cancel_collection};
@@ -382,12 +386,13 @@ static collection *make_collection(weft_future *child, size_t count, bool any)
         __builtin_add_overflow(bytes, sizeof(*whole), &bytes) || !(whole = wfi_calloc(1, bytes)))
         return NULL;
     whole->from = make_members(count);
-    if (any && (whole->result = malloc(sizeof(members) + sizeof(weft_future *)))) {
-        whole->result->count = 0;
-        atomic_init(&whole->result->refs, 1);
+    if (any) {
+        whole->result = make_members(1);
+        if (whole->result)
+            whole->result->count = 0; /* until a member is complete */
     } else if (whole->from) {
-        whole->result = any ? NULL : whole->from;
-        atomic_fetch_add(&whole->from->refs, !any);
+        whole->result = whole->from;
+        atomic_fetch_add(&whole->from->refs, 1);
     }
     if (!whole->from || !whole->result) {
         unref_members(whole->from);
@@ -401,7 +406,7 @@ static collection *make_collection(weft_future *child, size_t count, bool any)
     atomic_init(&whole->refs, count + 1); /* one for each part, one for register_parts */
     atomic_init(&whole->pending, count + 1);
     atomic_init(&whole->left, count);
-    atomic_init(&whole->open, 2);
+    atomic_init(&whole->open, 2); /* registering, and the first completion */
     return whole;
 }
 

@@ -97,30 +97,31 @@ static weft_status wait_turn(const weft_future *future, wfi_waiting *waiting, ui
     return status;
 }
 
-/* Waits until is_over. WEFT_ERR_TIMEOUT, WEFT_ERR_DEADLOCK, WEFT_ERR_CANCELLED. Each driver has a turn at least:
- * polling with a timeout of 0 makes progress. */
+/* Waits until is_done. WEFT_ERR_TIMEOUT, WEFT_ERR_DEADLOCK, WEFT_ERR_CANCELLED. Futures of several agents have
+ * several drivers, which drive in turns. Each has one turn at least, because a wait with a timeout of 0 makes
+ * progress too. */
 static weft_status wait_enlisted(weft_future *const *futures, size_t count, wfi_waiting *waiting, uint64_t deadline)
 {
     const wfi_clock *clock = wfi_park_clock();
     bool single = one_driver(futures, count);
-    size_t at = count - 1, turns = single ? 1 : count;
+    size_t at = single ? 0 : count - 1, turns_due = single ? 1 : count;
     do {
-        uint64_t until = deadline, turn;
-        turns -= turns > 0;
+        uint64_t until = deadline;
+        turns_due -= turns_due > 0;
         if (!single) {
             at = next_pending(futures, count, at);
-            turn = wfi_now(clock) + TURN_NS;
-            until = turn < deadline ? turn : deadline;
+            uint64_t turn_ends = wfi_now(clock) + TURN_NS;
+            until = turn_ends < deadline ? turn_ends : deadline;
         }
         if (is_done(waiting))
             return WEFT_OK;
-        weft_status status = wait_turn(futures[single ? 0 : at], waiting, until);
+        weft_status status = wait_turn(futures[at], waiting, until);
         if (status)
             return is_done(waiting) ? WEFT_OK : status;
         /* If all visitors were unparked, and this one continues: consumes the permit, so that it can sleep again. */
         if (!is_done(waiting) && wfi_parker_is_unparked(&waiting->parker))
             (void)wfi_park(&waiting->parker, 0);
-    } while (!is_done(waiting) && (turns || deadline == WFI_NEVER || wfi_now(clock) < deadline));
+    } while (!is_done(waiting) && (turns_due || deadline == WFI_NEVER || wfi_now(clock) < deadline));
     return is_done(waiting) ? WEFT_OK : WEFT_ERR_TIMEOUT;
 }
 

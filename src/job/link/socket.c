@@ -391,14 +391,15 @@ static bool socket_attempt(socket_link *link, attempt *at)
     link->base.store_is_here = wfi_endpoint_is_loopback(&link->store);
     wfi_link_dialled(&link->base);
     bool answered = await_answer(link, at);
-    if (answered && !link->base.greeted && link->base.refusal && has_several_ports(at)) {
-        answered = link->base.answered = false; /* another job's store, or another service */
+    bool is_other = answered && !link->base.greeted && link->base.refusal && has_several_ports(at);
+    if (answered && !is_other)
+        return true;
+    if (is_other) { /* another job's store, or another service: the next port may be the right one */
         if (link->base.refusal != WEFT_ERR_PROTOCOL)
             at->stranger = options->master_port + at->port;
+        link->base.answered = false;
         link->base.refusal = WEFT_OK;
     }
-    if (answered)
-        return true;
     wfi_pipe_close(next);
     return false;
 }
