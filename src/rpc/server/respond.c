@@ -112,7 +112,7 @@ static void write_error_reply(weft_call *call)
 static weft_status write_reply(weft_call *call)
 {
     const wfi_encoded *body = &call->outbound.body;
-    size_t header_size = REPLY_HEADER_SIZE + (call->recording ? WFI_LINK_BYTES + LINK_HOLDERS_BYTES : 0);
+    size_t header_size = REPLY_HEADER_SIZE + (call->recording ? WFI_RECORDING_BYTES + RECORDING_HOLDERS_BYTES : 0);
     weft_status status = call->recording ? wfi_recording_ops_get()->add_sends(call->recording, call->peer, body->linked,
                                                                               body->linked_count, NULL)
                                          : WEFT_OK;
