@@ -32,7 +32,7 @@ weft_status wfi_tape_add_gradient(weft_tape *tape, uint64_t leaf, weft_gradient 
 
 weft_tensor *weft_tape_grad(const weft_tape *tape, const weft_tensor *x)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     weft_gradient *kept = !tape || !x ? NULL : wfi_map_get(&tape->gradients, x->id);
     if (!kept || wfi_gradient_make_dense(kept, &x->shape) != WEFT_OK)
         return NULL;
@@ -62,7 +62,7 @@ static bool are_there(weft_tape *tape, weft_tensors parameters, const char *what
 
 weft_gradients weft_tape_gradients(weft_tape *tape, weft_tensors parameters)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     const weft_gradients none = {NULL, 0};
     if (!wfi_tape_ready(tape) || parameters.count == 0 || !are_there(tape, parameters, "tape_gradients"))
         return none;
@@ -89,7 +89,7 @@ static weft_tensor *lend_grad(weft_tape *tape, const weft_tensor *x)
 
 weft_tensors weft_tape_grads(weft_tape *tape, weft_tensors parameters)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     const weft_tensors none = {NULL, 0};
     if (!wfi_tape_ready(tape) || parameters.count == 0 || !are_there(tape, parameters, "tape_grads"))
         return none;
@@ -214,7 +214,7 @@ static bool may_begin(weft_tape *tape, weft_tensors outputs, weft_tensors gradie
 void weft_backward_with_sized(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
                               const weft_backward_options *options, size_t size)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     weft_backward_options own;
     options = WFI_SIZED(options, size, &own);
     if (!options)
@@ -241,6 +241,6 @@ void weft_backward_with_sized(weft_tape *tape, weft_tensors outputs, weft_tensor
 
 void weft_backward(weft_tape *tape, weft_tensor *loss)
 {
-    WFI_LIVE(tape, loss);
+    WFI_CHECK_HANDLE(tape, loss);
     weft_backward_with(tape, (weft_tensors){&loss, 1}, (weft_tensors){NULL, 0}, NULL);
 }

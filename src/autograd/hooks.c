@@ -42,7 +42,7 @@ weft_status weft_hooks_create(weft_hooks **out, weft_error **error)
 {
     weft_hooks *hooks = wfi_calloc(1, sizeof(*hooks));
     if (hooks) {
-        WFI_BEGIN(hooks);
+        WFI_HANDLE_INIT(hooks);
         atomic_init(&hooks->refs, 1);
         wfi_mutex_init(&hooks->lock);
         wfi_map_init(&hooks->leaves);
@@ -52,7 +52,7 @@ weft_status weft_hooks_create(weft_hooks **out, weft_error **error)
 
 weft_hooks *weft_hooks_ref(weft_hooks *hooks)
 {
-    WFI_LIVE(hooks);
+    WFI_CHECK_HANDLE(hooks);
     if (hooks)
         atomic_fetch_add_explicit(&hooks->refs, 1, memory_order_relaxed);
     return hooks;
@@ -72,11 +72,11 @@ static void end_leaf(leaf_hooks *of)
 
 void weft_hooks_unref(weft_hooks *hooks)
 {
-    WFI_LIVE(hooks);
+    WFI_CHECK_HANDLE(hooks);
     if (!hooks)
         return;
     uint32_t before = atomic_fetch_sub_explicit(&hooks->refs, 1, memory_order_acq_rel);
-    if (!WFI_LAST(hooks, before))
+    if (!WFI_HANDLE_IS_LAST(hooks, before))
         return;
     size_t cursor = 0;
     leaf_hooks *of;
@@ -124,7 +124,7 @@ static weft_status add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hoo
 
 weft_status weft_hooks_add_sized(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hook *how, size_t size)
 {
-    WFI_LIVE(hooks, leaf);
+    WFI_CHECK_HANDLE(hooks, leaf);
     if (!how)
         return wfi_refuse_null("weft_hooks_add", "how");
     weft_status status;
@@ -281,7 +281,7 @@ weft_status wfi_hooks_end(weft_hooks *hooks, const weft_error *why, wfi_pointers
 
 void weft_hooks_set_end(weft_hooks *hooks, weft_pass_end_fn fn, void *arg)
 {
-    WFI_LIVE(hooks);
+    WFI_CHECK_HANDLE(hooks);
     if (!hooks)
         return;
     hooks->end = fn;

@@ -147,7 +147,7 @@ static bool record(weft_tape *tape, const weft_operator *op, weft_tensors inputs
 void weft_tape_record_sized(weft_tape *tape, const weft_operator *op, size_t size, weft_tensors inputs,
                             weft_tensors saved, void *state, weft_tensors results, weft_tensor **out)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     for (size_t i = 0; i < results.count && out; i++)
         out[i] = NULL;
     weft_operator own;
@@ -201,7 +201,7 @@ static void end_function(void *state)
 
 weft_tensor *weft_on_gradient(weft_tape *tape, weft_tensor *x, weft_gradient_fn fn, void *arg, weft_drop_fn drop)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     static const weft_operator op = {.name = "on_gradient", .backward = call_function, .drop = end_function};
     gradient_function *function = !fn || !x ? NULL : wfi_calloc(1, sizeof(*function));
     if (!function) {

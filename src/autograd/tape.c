@@ -36,7 +36,7 @@ static void set_stream(weft_tape *tape, const weft_tape_options *how)
 {
     weft_stream *stream = how->stream || !tape->parent ? how->stream : tape->parent->stream;
     char text[WFI_DEVICE_TEXT];
-    WFI_LIVE(stream);
+    WFI_CHECK_HANDLE(stream);
     if (stream && (tape->device.kind != WEFT_DEVICE_CUDA || tape->device.index != stream->device))
         wfi_tape_fail(tape, WEFT_ERR_INVALID, NULL, "the tape's stream is on cuda:%d, and the tape computes on %s",
                       stream->device, wfi_device_text(tape->device, text));
@@ -75,7 +75,7 @@ weft_tape *wfi_tape_open_in(wfi_graph *graph, const weft_tape_options *how)
     weft_tape *tape = wfi_calloc(1, sizeof(*tape));
     if (!tape)
         return NULL;
-    WFI_BEGIN(tape);
+    WFI_HANDLE_INIT(tape);
     tape->graph = wfi_graph_ref(graph);
     wfi_map_init(&tape->leaves);
     wfi_map_init(&tape->gradients);
@@ -109,14 +109,14 @@ void *wfi_tape_owner(const weft_tape *tape)
 
 void weft_tape_set_seed(weft_tape *tape, uint64_t seed)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     if (tape)
         tape->random = (wfi_random){.seed = seed};
 }
 
 void weft_tape_set_mode(weft_tape *tape, weft_mode mode)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     if (tape && check_mode(tape, mode))
         tape->mode = mode;
 }
@@ -150,10 +150,10 @@ void wfi_tape_commit(weft_tape *tape)
 
 void weft_tape_close(weft_tape *tape)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     if (!tape)
         return;
-    WFI_END(tape); /* of two threads that close it, one aborts */
+    WFI_HANDLE_END(tape); /* of two threads that close it, one aborts */
     wfi_handle_check(tape->parent, "the parent of a tape");
     wfi_tape_collect_last_checks(tape);
     wfi_tape_commit(tape);
@@ -179,7 +179,7 @@ void weft_tape_close(weft_tape *tape)
 
 void weft_tape_set_hooks(weft_tape *tape, weft_hooks *hooks)
 {
-    WFI_LIVE(tape, hooks);
+    WFI_CHECK_HANDLE(tape, hooks);
     if (!tape)
         return;
     weft_hooks *before = tape->hooks;
@@ -189,13 +189,13 @@ void weft_tape_set_hooks(weft_tape *tape, weft_hooks *hooks)
 
 weft_status weft_tape_status(const weft_tape *tape)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     return !tape ? WEFT_ERR_MEMORY : weft_error_code(weft_tape_error(tape));
 }
 
 const weft_error *weft_tape_error(const weft_tape *tape)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     if (!tape)
         return NULL;
     if (tape->checks)
@@ -205,7 +205,7 @@ const weft_error *weft_tape_error(const weft_tape *tape)
 
 weft_status weft_tape_wait(weft_tape *tape)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     if (tape && tape->device.kind == WEFT_DEVICE_CUDA && weft_device_check(tape->device, NULL) == WEFT_OK) {
         weft_status status = wfi_stream_wait(tape->stream ? tape->stream : wfi_stream_common(tape->device.index));
         if (status != WEFT_OK)
@@ -217,7 +217,7 @@ weft_status weft_tape_wait(weft_tape *tape)
 
 bool weft_tape_records(const weft_tape *tape)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     return tape && tape->record;
 }
 
@@ -244,7 +244,7 @@ void wfi_tape_fail(weft_tape *tape, weft_status code, const char *what, const ch
 
 void weft_tape_fail(weft_tape *tape, weft_status code, const char *format, ...)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     va_list args;
     va_start(args, format);
     wfi_tape_fail_v(tape, code, NULL, format, args);
@@ -266,7 +266,7 @@ void wfi_tape_fail_memory(weft_tape *tape, const char *what)
 
 weft_tensor *weft_tape_take(weft_tape *tape, weft_tensor *tensor)
 {
-    WFI_LIVE(tape, tensor);
+    WFI_CHECK_HANDLE(tape, tensor);
     if (!tensor)
         return NULL;
     if (wfi_tape_ready(tape)) {

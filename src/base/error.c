@@ -174,7 +174,7 @@ weft_status wfi_error_fail(weft_error **out, weft_status code, const char *forma
 
 weft_error *weft_error_ref(const weft_error *error)
 {
-    WFI_LIVE(error);
+    WFI_CHECK_HANDLE(error);
     weft_error *mine = (weft_error *)error; /* only the count changes */
     if (mine && mine != &out_of_memory) {
         uint32_t before = atomic_fetch_add_explicit(&mine->refs, 1, memory_order_relaxed);
@@ -186,18 +186,18 @@ weft_error *weft_error_ref(const weft_error *error)
 
 void weft_error_unref(weft_error *error)
 {
-    WFI_LIVE(error);
+    WFI_CHECK_HANDLE(error);
     uint32_t before;
     if (!error || error == &out_of_memory)
         return;
     before = atomic_fetch_sub_explicit(&error->refs, 1, memory_order_acq_rel);
-    if (WFI_LAST(error, before))
+    if (WFI_HANDLE_IS_LAST(error, before))
         wfi_handle_free(error);
 }
 
 weft_status weft_error_code(const weft_error *error)
 {
-    WFI_LIVE(error);
+    WFI_CHECK_HANDLE(error);
     return error ? error->code : WEFT_OK;
 }
 
@@ -208,13 +208,13 @@ weft_status wfi_error_remote_code(const weft_error *error)
 
 weft_status weft_error_handler_code(const weft_error *error)
 {
-    WFI_LIVE(error);
+    WFI_CHECK_HANDLE(error);
     return error && error->code == WEFT_ERR_REMOTE ? error->remote_code : WEFT_OK;
 }
 
 weft_ran weft_error_ran(const weft_error *error)
 {
-    WFI_LIVE(error);
+    WFI_CHECK_HANDLE(error);
     if (error && error->did_not_run)
         return WEFT_RAN_NO;
     if (error && error->code == WEFT_ERR_REMOTE)
@@ -226,31 +226,31 @@ weft_ran weft_error_ran(const weft_error *error)
 
 const char *weft_error_message(const weft_error *error)
 {
-    WFI_LIVE(error);
+    WFI_CHECK_HANDLE(error);
     return error ? error->message : "";
 }
 
 const char *weft_error_function(const weft_error *error)
 {
-    WFI_LIVE(error);
+    WFI_CHECK_HANDLE(error);
     return error ? error->function : "";
 }
 
 int weft_error_worker(const weft_error *error)
 {
-    WFI_LIVE(error);
+    WFI_CHECK_HANDLE(error);
     return error ? error->worker : -1;
 }
 
 size_t weft_error_hops(const weft_error *error)
 {
-    WFI_LIVE(error);
+    WFI_CHECK_HANDLE(error);
     return error ? error->hop_count : 0;
 }
 
 int weft_error_hop(const weft_error *error, size_t index)
 {
-    WFI_LIVE(error);
+    WFI_CHECK_HANDLE(error);
     return error && index < error->hop_count ? error->hops[index] : -1;
 }
 
@@ -267,7 +267,7 @@ static void blank_controls(char *text, size_t size)
 
 void weft_error_print(const weft_error *error, FILE *to)
 {
-    WFI_LIVE(error);
+    WFI_CHECK_HANDLE(error);
     char line[LINE_BYTES];
     size_t room = sizeof(line) - 1, at; /* leaves room for the end of the line */
     if (!error || !to)

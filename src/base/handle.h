@@ -8,7 +8,7 @@
  *
  *     weft_status weft_future_wait(weft_future *future, int64_t wait_ms)
  *     {
- *         WFI_LIVE(future);          NULL passes; the code below handles it
+ *         WFI_CHECK_HANDLE(future);          NULL passes; the code below handles it
  *
  * wfi_handle_end overwrites the word when the program gives the object up, and wfi_handle_free before it frees the
  * memory. The check is certain while the memory lives, and also later until it is used again. AddressSanitizer and
@@ -29,11 +29,11 @@ typedef struct wfi_handle {
 #define WFI_HANDLE_LIVE 0x77656674u
 
 /* The word of an object that is created. */
-#define WFI_BEGIN(object) atomic_init(&((wfi_handle *)(object))->word, WFI_HANDLE_LIVE)
+#define WFI_HANDLE_INIT(object) atomic_init(&((wfi_handle *)(object))->word, WFI_HANDLE_LIVE)
 
 /* The program gives the object up, in `function`. If two threads do so at the same time, one of them aborts. */
 void wfi_handle_end(void *handle, const char *function);
-#define WFI_END(object) wfi_handle_end(object, __func__)
+#define WFI_HANDLE_END(object) wfi_handle_end(object, __func__)
 /* Ends the object if the program has not, and frees the memory that begins with `handle`. */
 void wfi_handle_free(void *handle);
 
@@ -50,7 +50,7 @@ static inline void wfi_handle_check(const void *handle, const char *function)
 
 /* For releasing a reference: whether the count `before` was 1; then the object ends. If it was less, the object was
  * released too often, and this aborts. */
-#define WFI_LAST(object, before) wfi_handle_was_last(object, (int64_t)(before), __func__)
+#define WFI_HANDLE_IS_LAST(object, before) wfi_handle_was_last(object, (int64_t)(before), __func__)
 static inline bool wfi_handle_was_last(void *handle, int64_t before, const char *function)
 {
     if (__builtin_expect(before < 1, 0))
@@ -61,8 +61,8 @@ static inline bool wfi_handle_was_last(void *handle, int64_t before, const char 
     return true;
 }
 
-/* WFI_LIVE(a, b, ...): checks up to six pointers to objects. Aborts if one is neither NULL nor live. */
-#define WFI_LIVE(...)                                                                                                  \
+/* WFI_CHECK_HANDLE(a, b, ...): checks up to six pointers to objects. Aborts if one is neither NULL nor live. */
+#define WFI_CHECK_HANDLE(...)                                                                                          \
     WFI_LIVE_PICK(__VA_ARGS__, WFI_LIVE_6, WFI_LIVE_5, WFI_LIVE_4, WFI_LIVE_3, WFI_LIVE_2, WFI_LIVE_1)(__VA_ARGS__)
 #define WFI_LIVE_PICK(a, b, c, d, e, f, macro, ...) macro
 #define WFI_LIVE_1(a) wfi_handle_check(a, __func__)

@@ -22,13 +22,13 @@ static wfi_group_request barrier(int64_t timeout_ms)
 
 weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms)
 {
-    WFI_LIVE(group);
+    WFI_CHECK_HANDLE(group);
     return run(group, barrier(timeout_ms));
 }
 
 weft_status weft_group_barrier_async(weft_group *group, int64_t timeout_ms, weft_future **out)
 {
-    WFI_LIVE(group);
+    WFI_CHECK_HANDLE(group);
     return start(group, barrier(timeout_ms), out);
 }
 
@@ -45,14 +45,14 @@ static wfi_group_request allreduce(weft_tensor *tensor, weft_op how, int64_t tim
 
 weft_status weft_group_allreduce(weft_group *group, weft_tensor *tensor, weft_op how, int64_t timeout_ms)
 {
-    WFI_LIVE(group, tensor);
+    WFI_CHECK_HANDLE(group, tensor);
     return run(group, allreduce(tensor, how, timeout_ms));
 }
 
 weft_status weft_group_allreduce_async(weft_group *group, weft_tensor *tensor, weft_op how, int64_t timeout_ms,
                                        weft_future **out)
 {
-    WFI_LIVE(group, tensor);
+    WFI_CHECK_HANDLE(group, tensor);
     return start(group, allreduce(tensor, how, timeout_ms), out);
 }
 
@@ -70,14 +70,14 @@ static wfi_group_request reduce(weft_tensor *tensor, weft_op how, size_t root, i
 
 weft_status weft_group_reduce(weft_group *group, weft_tensor *tensor, weft_op how, size_t root, int64_t timeout_ms)
 {
-    WFI_LIVE(group, tensor);
+    WFI_CHECK_HANDLE(group, tensor);
     return run(group, reduce(tensor, how, root, timeout_ms));
 }
 
 weft_status weft_group_reduce_async(weft_group *group, weft_tensor *tensor, weft_op how, size_t root,
                                     int64_t timeout_ms, weft_future **out)
 {
-    WFI_LIVE(group, tensor);
+    WFI_CHECK_HANDLE(group, tensor);
     return start(group, reduce(tensor, how, root, timeout_ms), out);
 }
 
@@ -93,14 +93,14 @@ static wfi_group_request broadcast(weft_tensor *tensor, size_t root, int64_t tim
 
 weft_status weft_group_broadcast(weft_group *group, weft_tensor *tensor, size_t root, int64_t timeout_ms)
 {
-    WFI_LIVE(group, tensor);
+    WFI_CHECK_HANDLE(group, tensor);
     return run(group, broadcast(tensor, root, timeout_ms));
 }
 
 weft_status weft_group_broadcast_async(weft_group *group, weft_tensor *tensor, size_t root, int64_t timeout_ms,
                                        weft_future **out)
 {
-    WFI_LIVE(group, tensor);
+    WFI_CHECK_HANDLE(group, tensor);
     return start(group, broadcast(tensor, root, timeout_ms), out);
 }
 
@@ -115,14 +115,14 @@ static wfi_group_request allgather(const weft_tensor *input, weft_tensor *output
 
 weft_status weft_group_allgather(weft_group *group, const weft_tensor *input, weft_tensor *output, int64_t timeout_ms)
 {
-    WFI_LIVE(group, input, output);
+    WFI_CHECK_HANDLE(group, input, output);
     return run(group, allgather(input, output, timeout_ms));
 }
 
 weft_status weft_group_allgather_async(weft_group *group, const weft_tensor *input, weft_tensor *output,
                                        int64_t timeout_ms, weft_future **out)
 {
-    WFI_LIVE(group, input, output);
+    WFI_CHECK_HANDLE(group, input, output);
     return start(group, allgather(input, output, timeout_ms), out);
 }
 
@@ -140,14 +140,14 @@ static wfi_group_request reduce_scatter(const weft_tensor *input, weft_tensor *o
 weft_status weft_group_reduce_scatter(weft_group *group, const weft_tensor *input, weft_tensor *output, weft_op how,
                                       int64_t timeout_ms)
 {
-    WFI_LIVE(group, input, output);
+    WFI_CHECK_HANDLE(group, input, output);
     return run(group, reduce_scatter(input, output, how, timeout_ms));
 }
 
 weft_status weft_group_reduce_scatter_async(weft_group *group, const weft_tensor *input, weft_tensor *output,
                                             weft_op how, int64_t timeout_ms, weft_future **out)
 {
-    WFI_LIVE(group, input, output);
+    WFI_CHECK_HANDLE(group, input, output);
     return start(group, reduce_scatter(input, output, how, timeout_ms), out);
 }
 
@@ -164,14 +164,14 @@ static wfi_group_request gather(const weft_tensor *input, weft_tensor *output, s
 weft_status weft_group_gather(weft_group *group, const weft_tensor *input, weft_tensor *output, size_t root,
                               int64_t timeout_ms)
 {
-    WFI_LIVE(group, input, output);
+    WFI_CHECK_HANDLE(group, input, output);
     return run(group, gather(input, output, root, timeout_ms));
 }
 
 weft_status weft_group_gather_async(weft_group *group, const weft_tensor *input, weft_tensor *output, size_t root,
                                     int64_t timeout_ms, weft_future **out)
 {
-    WFI_LIVE(group, input, output);
+    WFI_CHECK_HANDLE(group, input, output);
     return start(group, gather(input, output, root, timeout_ms), out);
 }
 
@@ -188,14 +188,14 @@ static wfi_group_request scatter(const weft_tensor *input, weft_tensor *output, 
 weft_status weft_group_scatter(weft_group *group, const weft_tensor *input, weft_tensor *output, size_t root,
                                int64_t timeout_ms)
 {
-    WFI_LIVE(group, input, output);
+    WFI_CHECK_HANDLE(group, input, output);
     return run(group, scatter(input, output, root, timeout_ms));
 }
 
 weft_status weft_group_scatter_async(weft_group *group, const weft_tensor *input, weft_tensor *output, size_t root,
                                      int64_t timeout_ms, weft_future **out)
 {
-    WFI_LIVE(group, input, output);
+    WFI_CHECK_HANDLE(group, input, output);
     return start(group, scatter(input, output, root, timeout_ms), out);
 }
 
@@ -210,14 +210,14 @@ static wfi_group_request all_to_all(const weft_tensor *input, weft_tensor *outpu
 
 weft_status weft_group_all_to_all(weft_group *group, const weft_tensor *input, weft_tensor *output, int64_t timeout_ms)
 {
-    WFI_LIVE(group, input, output);
+    WFI_CHECK_HANDLE(group, input, output);
     return run(group, all_to_all(input, output, timeout_ms));
 }
 
 weft_status weft_group_all_to_all_async(weft_group *group, const weft_tensor *input, weft_tensor *output,
                                         int64_t timeout_ms, weft_future **out)
 {
-    WFI_LIVE(group, input, output);
+    WFI_CHECK_HANDLE(group, input, output);
     return start(group, all_to_all(input, output, timeout_ms), out);
 }
 
@@ -233,14 +233,14 @@ static wfi_group_request send_to(const weft_tensor *tensor, size_t to, int64_t t
 
 weft_status weft_group_send(weft_group *group, const weft_tensor *tensor, size_t to, int64_t timeout_ms)
 {
-    WFI_LIVE(group, tensor);
+    WFI_CHECK_HANDLE(group, tensor);
     return run(group, send_to(tensor, to, timeout_ms));
 }
 
 weft_status weft_group_send_async(weft_group *group, const weft_tensor *tensor, size_t to, int64_t timeout_ms,
                                   weft_future **out)
 {
-    WFI_LIVE(group, tensor);
+    WFI_CHECK_HANDLE(group, tensor);
     return start(group, send_to(tensor, to, timeout_ms), out);
 }
 
@@ -252,13 +252,13 @@ static wfi_group_request recv_from(weft_tensor *tensor, size_t from, int64_t tim
 
 weft_status weft_group_recv(weft_group *group, weft_tensor *tensor, size_t from, int64_t timeout_ms)
 {
-    WFI_LIVE(group, tensor);
+    WFI_CHECK_HANDLE(group, tensor);
     return run(group, recv_from(tensor, from, timeout_ms));
 }
 
 weft_status weft_group_recv_async(weft_group *group, weft_tensor *tensor, size_t from, int64_t timeout_ms,
                                   weft_future **out)
 {
-    WFI_LIVE(group, tensor);
+    WFI_CHECK_HANDLE(group, tensor);
     return start(group, recv_from(tensor, from, timeout_ms), out);
 }

@@ -52,7 +52,7 @@ static weft_status exchange(weft_group *group, wfi_carrier *carrier)
 weft_status weft_group_set_carrier_sized(weft_group *group, const weft_group_carrier *given, size_t size, void *arg,
                                          weft_drop_fn drop)
 {
-    WFI_LIVE(group);
+    WFI_CHECK_HANDLE(group);
     weft_group_carrier own;
     const weft_group_carrier *table = given ? WFI_SIZED(given, size, &own) : NULL;
     wfi_carrier *carrier = group && table ? wfi_calloc(1, sizeof(*carrier)) : NULL;

@@ -29,7 +29,7 @@ weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wf
     if (!group)
         return NULL;
     group->agent = wfi_agent_ref(agent);
-    WFI_BEGIN(group);
+    WFI_HANDLE_INIT(group);
     atomic_init(&group->users, 1);
     atomic_init(&group->refs, 1);
     snprintf(group->name, sizeof(group->name), "%s", name);
@@ -81,7 +81,7 @@ void wfi_group_use(weft_group *group)
 void wfi_group_unuse(weft_group *group)
 {
     if (atomic_fetch_sub_explicit(&group->users, 1, memory_order_acq_rel) == 1)
-        WFI_END(group);
+        WFI_HANDLE_END(group);
     wfi_group_unref(group);
 }
 

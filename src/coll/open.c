@@ -235,7 +235,7 @@ static weft_status may_wait(weft_agent *agent, const char *function, weft_error 
 weft_status weft_group_open(weft_agent *agent, const char *name, const int *ranks, size_t count, int64_t timeout_ms,
                             weft_group **out, weft_error **error)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     open_args args = {
         .function = __func__, .name = name, .ranks = ranks, .count = ranks ? count : 0, .timeout_ms = timeout_ms};
     weft_error *why = NULL;
@@ -296,7 +296,7 @@ static void close_group(weft_group *group, weft_status why, const char *text)
 
 void weft_group_close(weft_group *group)
 {
-    WFI_LIVE(group);
+    WFI_CHECK_HANDLE(group);
     if (!group)
         return;
     if (atomic_exchange_explicit(&group->closed, true, memory_order_relaxed))
@@ -310,7 +310,7 @@ void weft_group_close(weft_group *group)
 
 void weft_group_abort(weft_group *group, const weft_error *why)
 {
-    WFI_LIVE(group, why);
+    WFI_CHECK_HANDLE(group, why);
     if (!group || !wfi_agent_enter_locked(group->agent))
         return;
     int me = wfi_agent_rank(group->agent);
@@ -321,25 +321,25 @@ void weft_group_abort(weft_group *group, const weft_error *why)
 
 size_t weft_group_size(const weft_group *group)
 {
-    WFI_LIVE(group);
+    WFI_CHECK_HANDLE(group);
     return group ? group->size : 0;
 }
 
 int weft_group_index(const weft_group *group)
 {
-    WFI_LIVE(group);
+    WFI_CHECK_HANDLE(group);
     return group ? group->index : -1;
 }
 
 int weft_group_member(const weft_group *group, size_t index)
 {
-    WFI_LIVE(group);
+    WFI_CHECK_HANDLE(group);
     return group && index < group->size ? group->members[index].rank : -1;
 }
 
 const weft_error *weft_group_error(const weft_group *group)
 {
-    WFI_LIVE(group);
+    WFI_CHECK_HANDLE(group);
     if (!group)
         return NULL;
     weft_agent *agent = group->agent;

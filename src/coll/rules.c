@@ -29,7 +29,7 @@ weft_status wfi_group_environment_rules(const weft_agent *agent, wfi_rules *out,
 
 weft_status weft_group_set_algorithms(weft_group *group, const char *rules)
 {
-    WFI_LIVE(group);
+    WFI_CHECK_HANDLE(group);
     wfi_rules read = {0};
     if (!group || !rules)
         return wfi_refuse_null("weft_group_set_algorithms", group ? "rules" : "group");
@@ -80,7 +80,7 @@ weft_status wfi_group_take_rules(weft_group *group, const weft_group *from)
 
 void weft_group_print_algorithms(const weft_group *group, FILE *to)
 {
-    WFI_LIVE(group);
+    WFI_CHECK_HANDLE(group);
     wfi_rules rules;
     wfi_nosignal saved;
     if (!group || !to || copy_rules(group, &rules))

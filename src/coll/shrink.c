@@ -32,7 +32,7 @@ static weft_status shrink_checked(weft_group *group, int64_t timeout_ms, weft_gr
 
 weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group **out, weft_error **error)
 {
-    WFI_LIVE(group);
+    WFI_CHECK_HANDLE(group);
     if (!group || !out)
         return wfi_refuse_null_to(error, "weft_group_shrink", group ? "out" : "group");
     weft_error *why = NULL;

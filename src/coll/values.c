@@ -349,7 +349,7 @@ static weft_status create_operation(weft_group *group, weft_args mine, int64_t t
 
 weft_status weft_group_allgather_values_async(weft_group *group, weft_args mine, int64_t timeout_ms, weft_future **out)
 {
-    WFI_LIVE(group);
+    WFI_CHECK_HANDLE(group);
     wfi_operation *operation;
     if (!group || !out)
         return wfi_refuse_null("weft_group_allgather_values_async", group ? "out" : "group");
@@ -368,7 +368,7 @@ weft_status weft_group_allgather_values_async(weft_group *group, weft_args mine,
 
 weft_status weft_group_allgather_values(weft_group *group, weft_args mine, int64_t timeout_ms, weft_values **out)
 {
-    WFI_LIVE(group);
+    WFI_CHECK_HANDLE(group);
     weft_future *future = NULL;
     weft_status status = out ? wfi_group_may_wait(group, "weft_group_allgather_values")
                              : wfi_refuse_null("weft_group_allgather_values", "out");

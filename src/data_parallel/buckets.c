@@ -196,7 +196,7 @@ static weft_status unpack(weft_future *reduced, weft_future *done, void *arg)
 weft_status weft_bucket_bfloat16(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
                                  weft_future **out, void *arg)
 {
-    WFI_LIVE(group, bucket);
+    WFI_CHECK_HANDLE(group, bucket);
     (void)index, (void)arg;
     if (!group || !bucket || !out)
         return wfi_refuse_null("weft_bucket_bfloat16", !group ? "group" : !bucket ? "bucket" : "out");

@@ -118,7 +118,7 @@ weft_status weft_data_parallel_create_sized(weft_group *group, weft_module *modu
                                             const weft_data_parallel_options *options, size_t size,
                                             weft_data_parallel **out, weft_error **error)
 {
-    WFI_LIVE(group, module);
+    WFI_CHECK_HANDLE(group, module);
     weft_data_parallel_options own;
     options = WFI_SIZED(options, size, &own);
     weft_error *why = objection(group, module, options, out);
@@ -132,7 +132,7 @@ weft_status weft_data_parallel_create_sized(weft_group *group, weft_module *modu
         give_error(group, error, why);
         return WEFT_ERR_MEMORY;
     }
-    WFI_BEGIN(parallel);
+    WFI_HANDLE_INIT(parallel);
     atomic_init(&parallel->users, 1);
     atomic_init(&parallel->refs, 1);
     wfi_mutex_init(&parallel->lock);
@@ -154,7 +154,7 @@ weft_status weft_data_parallel_create_sized(weft_group *group, weft_module *modu
 
 weft_data_parallel *weft_data_parallel_ref(weft_data_parallel *parallel)
 {
-    WFI_LIVE(parallel);
+    WFI_CHECK_HANDLE(parallel);
     if (parallel)
         atomic_fetch_add_explicit(&parallel->users, 1, memory_order_relaxed);
     return parallel;
@@ -162,11 +162,11 @@ weft_data_parallel *weft_data_parallel_ref(weft_data_parallel *parallel)
 
 void weft_data_parallel_unref(weft_data_parallel *parallel)
 {
-    WFI_LIVE(parallel);
+    WFI_CHECK_HANDLE(parallel);
     if (!parallel)
         return;
     int before = atomic_fetch_sub_explicit(&parallel->users, 1, memory_order_acq_rel);
-    if (!WFI_LAST(parallel, before))
+    if (!WFI_HANDLE_IS_LAST(parallel, before))
         return;
     weft_hooks_unref(parallel->hooks);
     wfi_data_parallel_unref(parallel);
@@ -174,13 +174,13 @@ void weft_data_parallel_unref(weft_data_parallel *parallel)
 
 weft_hooks *weft_data_parallel_hooks(weft_data_parallel *parallel)
 {
-    WFI_LIVE(parallel);
+    WFI_CHECK_HANDLE(parallel);
     return parallel ? parallel->hooks : NULL;
 }
 
 void weft_data_parallel_set_sync(weft_data_parallel *parallel, bool on)
 {
-    WFI_LIVE(parallel);
+    WFI_CHECK_HANDLE(parallel);
     if (!parallel) {
         (void)!wfi_refuse_null("weft_data_parallel_set_sync", "parallel");
         return;
@@ -192,7 +192,7 @@ void weft_data_parallel_set_sync(weft_data_parallel *parallel, bool on)
 
 weft_gradients weft_data_parallel_gradients(weft_data_parallel *parallel)
 {
-    WFI_LIVE(parallel);
+    WFI_CHECK_HANDLE(parallel);
     if (!parallel)
         return (weft_gradients){0};
     return (weft_gradients){parallel->gradients, weft_module_parameters(parallel->module).count};

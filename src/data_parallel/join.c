@@ -84,7 +84,7 @@ static const char *objection(weft_data_parallel *parallel)
 
 weft_status weft_data_parallel_join(weft_data_parallel *parallel)
 {
-    WFI_LIVE(parallel);
+    WFI_CHECK_HANDLE(parallel);
     if (!parallel)
         return wfi_refuse_null("weft_data_parallel_join", "parallel");
     const char *wrong = objection(parallel);

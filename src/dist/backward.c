@@ -230,7 +230,7 @@ static weft_future *start_pass(weft_context *context, weft_tensors roots, const 
 weft_status weft_context_backward_sized(weft_context *context, weft_tensors roots, const weft_pass_options *options,
                                         size_t size, weft_future **out)
 {
-    WFI_LIVE(context);
+    WFI_CHECK_HANDLE(context);
     if (!context || !out)
         return wfi_refuse_null("weft_context_backward", context ? "out" : "the context");
     weft_agent *agent = context->agent;
@@ -302,7 +302,7 @@ static void decline_hooks(const weft_tape *tape)
 
 void weft_dist_backward_sized(weft_tape *tape, weft_tensor *loss, const weft_pass_options *options, size_t size)
 {
-    WFI_LIVE(tape, loss);
+    WFI_CHECK_HANDLE(tape, loss);
     if (!tape)
         return;
     weft_pass_options own;
@@ -433,7 +433,7 @@ weft_status wfi_backward_register(weft_agent *agent)
 weft_status weft_rref_backward_sized(weft_rref *root, weft_context *context, const weft_pass_options *options,
                                      size_t size, weft_future **out)
 {
-    WFI_LIVE(root, context);
+    WFI_CHECK_HANDLE(root, context);
     weft_pass_options own;
     const weft_pass_options *how = WFI_SIZED(options, size, &own);
     if (!root || !context || !out)
@@ -466,7 +466,7 @@ weft_status weft_rref_backward_sized(weft_rref *root, weft_context *context, con
 
 weft_status weft_rref_fetch_sized(weft_rref *rref, const weft_rpc_options *options, size_t size, weft_future **out)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     if (!rref || !out)
         return wfi_refuse_null("weft_rref_fetch", rref ? "out" : "the handle");
     return weft_rref_rpc_async_sized(rref, "weft:recorded", WEFT_NO_VALUES, options, size, out);

@@ -27,7 +27,7 @@ weft_context *wfi_context_create(weft_agent *agent, weft_context_id id)
         free(context);
         return NULL;
     }
-    WFI_BEGIN(context);
+    WFI_HANDLE_INIT(context);
     atomic_init(&context->refs, 1);
     context->agent = wfi_agent_ref(agent);
     context->id = id;
@@ -89,7 +89,7 @@ void wfi_context_unref(weft_context *context)
 
 weft_context_id weft_context_get_id(const weft_context *context)
 {
-    WFI_LIVE(context);
+    WFI_CHECK_HANDLE(context);
     return context ? context->id : (weft_context_id){0};
 }
 
@@ -125,7 +125,7 @@ weft_tape *wfi_context_tape_at(weft_context *context, const weft_tape_options *o
 
 weft_tape *weft_context_tape_sized(weft_context *context, const weft_tape_options *options, size_t size)
 {
-    WFI_LIVE(context);
+    WFI_CHECK_HANDLE(context);
     weft_tape_options own;
     options = WFI_SIZED(options, size, &own);
     if (!context)
@@ -143,13 +143,13 @@ weft_tape *weft_context_tape_sized(weft_context *context, const weft_tape_option
 
 weft_context *weft_tape_context(const weft_tape *tape)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     return tape ? wfi_tape_owner(tape) : NULL;
 }
 
 void weft_context_set_hooks(weft_context *context, weft_hooks *hooks)
 {
-    WFI_LIVE(context, hooks);
+    WFI_CHECK_HANDLE(context, hooks);
     if (!context)
         return;
     wfi_mutex_lock(&context->lock);
@@ -414,7 +414,7 @@ static weft_status gradient_of(weft_context *context, const weft_tensor *leaf, w
 
 weft_tensor *weft_context_ref_grad(weft_context *context, const weft_tensor *leaf)
 {
-    WFI_LIVE(context, leaf);
+    WFI_CHECK_HANDLE(context, leaf);
     weft_gradient sum = {0};
     if (!context || !leaf || gradient_of(context, leaf, &sum))
         return NULL;
@@ -427,7 +427,7 @@ weft_tensor *weft_context_ref_grad(weft_context *context, const weft_tensor *lea
 
 weft_status weft_context_ref_gradients(weft_context *context, weft_tensors parameters, weft_gradient *out)
 {
-    WFI_LIVE(context);
+    WFI_CHECK_HANDLE(context);
     if (!context || (parameters.count && (!parameters.items || !out)))
         return wfi_refuse_null("weft_context_ref_gradients", !context ? "the context" : "a list");
     weft_status status = WEFT_OK;

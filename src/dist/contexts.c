@@ -51,7 +51,7 @@ static weft_status open_context(weft_agent *agent, weft_context **out)
 
 weft_status weft_context_open(weft_agent *agent, weft_context **out, weft_error **error)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (!agent || !out)
         return wfi_refuse_null_to(error, "weft_context_open", agent ? "out" : "the agent");
     weft_status status = open_context(agent, out);
@@ -64,7 +64,7 @@ weft_status weft_context_open(weft_agent *agent, weft_context **out, weft_error 
  */
 void weft_context_close(weft_context *context, weft_future **out)
 {
-    WFI_LIVE(context);
+    WFI_CHECK_HANDLE(context);
     if (out)
         *out = NULL;
     if (!context)
@@ -106,7 +106,7 @@ static void close_with_tape(void *context)
 
 weft_tape *weft_dist_tape_open_sized(weft_agent *agent, const weft_tape_options *given, size_t size)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     weft_tape_options own;
     weft_context *context = NULL;
     weft_error *why = NULL;
@@ -132,7 +132,7 @@ weft_tape *weft_dist_tape_open_sized(weft_agent *agent, const weft_tape_options 
 
 size_t weft_agent_contexts(weft_agent *agent, size_t *passes)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     size_t count = 0;
     if (passes)
         *passes = 0;

@@ -374,7 +374,7 @@ static weft_tape *open_in(wfi_call_slot *slot, uint64_t seed, const wfi_recordin
 
 weft_tape *weft_call_tape(weft_call *call)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     if (!call)
         return NULL;
     uint64_t key[] = {(uint64_t)wfi_agent_rank(call->agent), (uint64_t)call->from, call->incarnation, call->id};
@@ -383,6 +383,6 @@ weft_tape *weft_call_tape(weft_call *call)
 
 weft_tape *weft_batch_tape(weft_batch *batch)
 {
-    WFI_LIVE(batch);
+    WFI_CHECK_HANDLE(batch);
     return batch ? open_in(&batch->slot, batch->seed, NULL) : NULL;
 }

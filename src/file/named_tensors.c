@@ -39,7 +39,7 @@ weft_status weft_tensors_save(const char *path, const char *const *names, weft_t
     weft_status status =
         items ? WEFT_OK : wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", path);
     for (size_t i = 0; i < tensors.count && status == WEFT_OK; i++) {
-        WFI_LIVE(tensors.items[i]);
+        WFI_CHECK_HANDLE(tensors.items[i]);
         if (!names[i] || names[i][0] == '\0' || !tensors.items[i])
             status = wfi_refuse_to(error, WEFT_ERR_INVALID, "cannot write \"%s\": %s %zu is %s", path,
                                    !tensors.items[i] ? "tensor" : "the name of tensor", i,

@@ -22,7 +22,7 @@ typedef struct done_callback {
 
 void wfi_future_init(weft_future *future, wfi_executor *executor, wfi_driver *driver)
 {
-    WFI_BEGIN(future);
+    WFI_HANDLE_INIT(future);
     atomic_init(&future->refs, 1);
     atomic_init(&future->state, FUTURE_PENDING);
     wfi_mutex_init(&future->lock);
@@ -53,7 +53,7 @@ void wfi_future_has_spun(weft_future *future)
 
 weft_future *weft_future_ref(weft_future *future)
 {
-    WFI_LIVE(future);
+    WFI_CHECK_HANDLE(future);
     uint32_t before;
     if (!future)
         return NULL;
@@ -99,12 +99,12 @@ static _Thread_local struct {
 
 void weft_future_unref(weft_future *future)
 {
-    WFI_LIVE(future);
+    WFI_CHECK_HANDLE(future);
     uint32_t before;
     if (!future)
         return;
     before = atomic_fetch_sub_explicit(&future->refs, 1, memory_order_acq_rel);
-    if (!WFI_LAST(future, before))
+    if (!WFI_HANDLE_IS_LAST(future, before))
         return;
     if (to_free.end) { /* the loop below runs, further down on this stack */
         *to_free.end = future;
@@ -246,7 +246,7 @@ static weft_status refuse_owned(const char *function, const weft_future *future)
 
 weft_status weft_future_complete(weft_future *future, void *payload, weft_drop_fn drop)
 {
-    WFI_LIVE(future);
+    WFI_CHECK_HANDLE(future);
     if (future && !future->owned)
         return wfi_future_complete(future, payload, drop);
     drop_arg(payload, drop);
@@ -256,7 +256,7 @@ weft_status weft_future_complete(weft_future *future, void *payload, weft_drop_f
 
 weft_status weft_future_fail(weft_future *future, const weft_error *error)
 {
-    WFI_LIVE(future, error);
+    WFI_CHECK_HANDLE(future, error);
     if (!future || !error)
         return wfi_refuse_null("weft_future_fail", !future ? "the future" : "error");
     return future->owned ? refuse_owned("weft_future_fail", future) : wfi_future_fail(future, error);
@@ -264,7 +264,7 @@ weft_status weft_future_fail(weft_future *future, const weft_error *error)
 
 bool weft_future_done(const weft_future *future)
 {
-    WFI_LIVE(future);
+    WFI_CHECK_HANDLE(future);
     return future && atomic_load_explicit(&future->state, memory_order_acquire) != FUTURE_PENDING;
 }
 
@@ -276,13 +276,13 @@ weft_status wfi_future_status(const weft_future *future)
 
 void *weft_future_payload(const weft_future *future)
 {
-    WFI_LIVE(future);
+    WFI_CHECK_HANDLE(future);
     return weft_future_done(future) ? future->payload : NULL;
 }
 
 const weft_error *weft_future_error(const weft_future *future)
 {
-    WFI_LIVE(future);
+    WFI_CHECK_HANDLE(future);
     return weft_future_done(future) ? future->error : NULL;
 }
 
@@ -353,7 +353,7 @@ static weft_status add_done_callback(weft_future *future, wfi_urgency urgency, w
 
 weft_status weft_future_add_done_callback(weft_future *future, weft_done_fn fn, void *arg, weft_drop_fn drop)
 {
-    WFI_LIVE(future);
+    WFI_CHECK_HANDLE(future);
     return add_done_callback(future, WFI_NORMAL, fn, arg, drop);
 }
 
@@ -406,7 +406,7 @@ static weft_status fail_cancelled(weft_future *future)
 
 weft_status weft_future_cancel(weft_future *future)
 {
-    WFI_LIVE(future);
+    WFI_CHECK_HANDLE(future);
     const wfi_canceller *canceller = future ? future->canceller : NULL;
     bool done, asked;
     if (!future)

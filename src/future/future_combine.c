@@ -114,7 +114,7 @@ static weft_future *continue_future(weft_future *parent, weft_then_fn fn, void *
 
 weft_future *weft_future_then(weft_future *future, weft_then_fn fn, void *arg, weft_drop_fn drop)
 {
-    WFI_LIVE(future);
+    WFI_CHECK_HANDLE(future);
     if (!future || !fn)
         (void)wfi_refuse_null("weft_future_then", !future ? "the future" : "fn");
     (void)weft_future_ref(future); /* the continuation may run at once, and drop the caller's reference */

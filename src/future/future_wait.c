@@ -177,7 +177,7 @@ static weft_status wait_for(weft_future *future, bool of_program, uint64_t deadl
 
 weft_status weft_future_wait_until(weft_future *future, uint64_t deadline_ns)
 {
-    WFI_LIVE(future);
+    WFI_CHECK_HANDLE(future);
     return future ? wait_for(future, true, deadline_ns) : wfi_refuse_null("weft_future_wait_until", "the future");
 }
 
@@ -188,7 +188,7 @@ weft_status wfi_future_wait_until(weft_future *future, uint64_t deadline_ns)
 
 weft_status weft_future_wait(weft_future *future, int64_t wait_ms)
 {
-    WFI_LIVE(future);
+    WFI_CHECK_HANDLE(future);
     if (!future || wait_ms < WEFT_FOREVER)
         return !future ? wfi_refuse_null("weft_future_wait", "the future")
                        : wfi_refuse_wait("weft_future_wait", wait_ms);

@@ -34,7 +34,7 @@ weft_stream *wfi_stream_common(int device)
     }
     pthread_mutex_lock(&streams.lock);
     if (!streams.of[device][0]) {
-        WFI_BEGIN(common);
+        WFI_HANDLE_INIT(common);
         atomic_init(&common->refs, 1);
         common->device = device;
         common->driver = made;
@@ -84,7 +84,7 @@ static weft_status open_stream(int device, void *driver_stream, bool owned, weft
     weft_stream *stream = wfi_calloc(1, sizeof(*stream));
     if (!stream)
         return WEFT_ERR_MEMORY;
-    WFI_BEGIN(stream);
+    WFI_HANDLE_INIT(stream);
     atomic_init(&stream->refs, 1);
     stream->device = device;
     stream->driver = driver_stream;
@@ -135,7 +135,7 @@ weft_status wfi_stream_wrap(int device, void *driver_stream, weft_stream **out)
 
 void wfi_stream_unref(weft_stream *stream)
 {
-    if (!stream || !WFI_LAST(stream, atomic_fetch_sub_explicit(&stream->refs, 1, memory_order_acq_rel)))
+    if (!stream || !WFI_HANDLE_IS_LAST(stream, atomic_fetch_sub_explicit(&stream->refs, 1, memory_order_acq_rel)))
         return;
     (void)wfi_stream_wait(stream);
     pthread_mutex_lock(&streams.lock); /* now, after the wait, its number and its marks count as done */

@@ -55,7 +55,7 @@ weft_module *wfi_module_create_sized(const weft_module_type *given, size_t size,
                          : wfi_module_refuse(error, name,
                                              !type ? "the type is NULL" : "the type has neither `forward` nor `call`");
     }
-    WFI_BEGIN(module);
+    WFI_HANDLE_INIT(module);
     atomic_init(&module->refs, 1);
     atomic_init(&module->training, true);
     module->type = *type;
@@ -65,7 +65,7 @@ weft_module *wfi_module_create_sized(const weft_module_type *given, size_t size,
 
 weft_module *weft_module_ref(weft_module *module)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     if (module)
         atomic_fetch_add_explicit(&module->refs, 1, memory_order_relaxed);
     return module;
@@ -83,11 +83,11 @@ static void free_list(wfi_named *list)
 
 void weft_module_unref(weft_module *module)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     if (!module)
         return;
     uint32_t before = atomic_fetch_sub_explicit(&module->refs, 1, memory_order_acq_rel);
-    if (!WFI_LAST(module, before))
+    if (!WFI_HANDLE_IS_LAST(module, before))
         return;
     if (module->type.drop)
         module->type.drop(module->state);
@@ -194,7 +194,7 @@ static void add_own(weft_module *module, wfi_named *list, const char *name, weft
 
 void weft_module_add_parameter(weft_module *module, const char *name, weft_tensor *tensor)
 {
-    WFI_LIVE(module, tensor);
+    WFI_CHECK_HANDLE(module, tensor);
     bool floating = !tensor || wfi_dtype_class_of(tensor->dtype) == WFI_CLASS_FLOAT;
     if (tensor && floating)
         weft_tensor_set_requires_grad(tensor, true);
@@ -208,7 +208,7 @@ void weft_module_add_parameter(weft_module *module, const char *name, weft_tenso
 
 void weft_module_add_buffer(weft_module *module, const char *name, weft_tensor *tensor)
 {
-    WFI_LIVE(module, tensor);
+    WFI_CHECK_HANDLE(module, tensor);
     if (module)
         add_own(module, &module->buffers, name, tensor);
     else
@@ -263,7 +263,7 @@ static weft_status append_child(weft_module *module, const char *name, weft_modu
 
 void weft_module_add_child(weft_module *module, const char *name, weft_module *child)
 {
-    WFI_LIVE(module, child);
+    WFI_CHECK_HANDLE(module, child);
     if (module && may_add(module, name, child)) {
         weft_status status = child->status;
         if (child == module)
@@ -280,7 +280,7 @@ void weft_module_add_child(weft_module *module, const char *name, weft_module *c
 
 weft_status weft_module_status(const weft_module *module)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     return !module ? WEFT_ERR_MEMORY : module->status;
 }
 
@@ -300,7 +300,7 @@ weft_module *wfi_module_finish(weft_module *module, weft_error **error)
 
 void weft_module_train(weft_module *module, bool train)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     if (!module)
         return;
     atomic_store_explicit(&module->training, train, memory_order_relaxed);
@@ -310,7 +310,7 @@ void weft_module_train(weft_module *module, bool train)
 
 bool weft_module_is_training(const weft_module *module)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     return module && atomic_load_explicit(&module->training, memory_order_relaxed);
 }
 
@@ -323,13 +323,13 @@ static weft_tensors lend(const weft_module *module, const wfi_named *list)
 
 weft_tensors weft_module_parameters(const weft_module *module)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     return !module ? (weft_tensors){NULL, 0} : lend(module, &module->parameters);
 }
 
 weft_tensors weft_module_buffers(const weft_module *module)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     return !module ? (weft_tensors){NULL, 0} : lend(module, &module->buffers);
 }
 
@@ -340,13 +340,13 @@ static const char *name_at(const wfi_named *list, size_t index)
 
 const char *weft_module_parameter_name(const weft_module *module, size_t index)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     return !module ? NULL : name_at(&module->parameters, index);
 }
 
 const char *weft_module_buffer_name(const weft_module *module, size_t index)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     return !module ? NULL : name_at(&module->buffers, index);
 }
 
@@ -360,7 +360,7 @@ static weft_tensor *find_in(const wfi_named *list, const char *name)
 
 weft_tensor *weft_module_find(const weft_module *module, const char *name)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     if (!module || !name)
         return NULL;
     weft_tensor *found = find_in(&module->parameters, name);
@@ -371,7 +371,7 @@ weft_tensor *weft_module_find(const weft_module *module, const char *name)
 
 int64_t weft_module_numel(const weft_module *module)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     int64_t sum = 0;
     for (size_t i = 0; module && i < module->parameters.count; i++)
         sum += weft_tensor_numel(module->parameters.tensors[i]);
@@ -380,30 +380,30 @@ int64_t weft_module_numel(const weft_module *module)
 
 size_t weft_module_child_count(const weft_module *module)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     return !module ? 0 : module->child_count;
 }
 
 weft_module *weft_module_child(const weft_module *module, size_t index)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     return module && index < module->child_count ? module->children[index] : NULL;
 }
 
 const char *weft_module_child_name(const weft_module *module, size_t index)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     return module && index < module->child_count ? module->child_names[index] : NULL;
 }
 
 const char *weft_module_type_name(const weft_module *module)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     return !module ? "" : module->type.name;
 }
 
 void *weft_module_state(const weft_module *module)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     return !module ? NULL : module->state;
 }

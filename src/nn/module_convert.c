@@ -105,7 +105,7 @@ static weft_status run(conversion *c, weft_module *module, weft_error **error)
 
 weft_status weft_module_to(weft_module *module, weft_dtype dtype)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     if (!module)
         return wfi_refuse_null("weft_module_to", "the module");
     if (!wfi_dtype_is_float(dtype))
@@ -124,7 +124,7 @@ weft_status wfi_module_move(weft_module *module, weft_device device, weft_error 
 
 weft_status weft_module_to_device(weft_module *module, weft_device device)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     if (!module)
         return wfi_refuse_null("weft_module_to_device", "the module");
     weft_error *error = NULL;

@@ -37,7 +37,7 @@ static const char *name_at(const weft_module *module, size_t i)
 
 weft_status weft_module_save(const weft_module *module, const char *path, weft_error **error)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     static const wfi_file_text texts[] = {{"format", "pt"}}; /* libraries on top of PyTorch ask for it */
     if (!module || !path)
         return wfi_refuse_null_to(error, "weft_module_save", !module ? "the module" : "path");
@@ -171,7 +171,7 @@ static weft_status read_tensors(const weft_module *module, const char *path, wef
 
 weft_status weft_module_load(weft_module *module, const char *path, weft_error **error)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     if (!module || !path)
         return wfi_refuse_null_to(error, "weft_module_load", !module ? "the module" : "path");
     if (module->status != WEFT_OK)

@@ -8,7 +8,7 @@
 
 bool weft_module_trains_on(const weft_module *module, const weft_tape *tape)
 {
-    WFI_LIVE(module, tape);
+    WFI_CHECK_HANDLE(module, tape);
     weft_mode mode = !tape ? WEFT_MODE_MODULE : tape->mode;
     return mode == WEFT_MODE_MODULE ? weft_module_is_training(module) : mode == WEFT_MODE_TRAIN;
 }
@@ -68,7 +68,7 @@ static weft_args call_forward(weft_tape *tape, weft_module *module, weft_args in
 
 weft_args weft_module_call(weft_tape *tape, weft_module *module, weft_args inputs)
 {
-    WFI_LIVE(tape, module);
+    WFI_CHECK_HANDLE(tape, module);
     if (!may_run(tape, module, "module_call"))
         return WEFT_NO_VALUES;
     const char *wrong = inputs.count > WEFT_MAX_VALUES  ? "are more than a list may have (WEFT_MAX_VALUES)"
@@ -91,7 +91,7 @@ weft_args weft_module_call(weft_tape *tape, weft_module *module, weft_args input
 
 weft_tensor *weft_module_forward(weft_tape *tape, weft_module *module, weft_tensor *x)
 {
-    WFI_LIVE(tape, module, x);
+    WFI_CHECK_HANDLE(tape, module, x);
     if (!may_run(tape, module, "module_forward"))
         return NULL;
     if (!x) {

@@ -36,7 +36,7 @@ weft_status weft_resnet50_create(int64_t classes, uint64_t seed, weft_module **o
 
 weft_status weft_on_device_create(weft_module *child, weft_device device, weft_module **out, weft_error **error)
 {
-    WFI_LIVE(child);
+    WFI_CHECK_HANDLE(child);
     weft_error *why = NULL;
     weft_module *made = wfi_nn_on_device_create(child, device, &why);
     return WFI_GIVE("weft_on_device_create", made, why, weft_module_unref, out, error);

@@ -127,7 +127,7 @@ weft_error *wfi_optimizer_mismatch(const weft_optimizer *optimizer, weft_gradien
 weft_status weft_optimizer_check_gradients(const weft_optimizer *optimizer, weft_gradients gradients,
                                            weft_error **error)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     weft_error *found = !optimizer ? weft_error_create(WEFT_ERR_INVALID, "the optimizer is NULL")
                                    : wfi_optimizer_mismatch(optimizer, gradients);
     weft_status status = weft_error_code(found);
@@ -138,7 +138,7 @@ weft_status weft_optimizer_check_gradients(const weft_optimizer *optimizer, weft
 
 weft_status weft_optimizer_check(const weft_optimizer *optimizer, weft_tensors gradients, weft_error **error)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!gradients.items)
         return weft_optimizer_check_gradients(optimizer, (weft_gradients){NULL, gradients.count}, error);
     weft_gradient *items = wfi_calloc(gradients.count, sizeof(weft_gradient));

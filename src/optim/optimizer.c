@@ -124,7 +124,7 @@ static weft_error *create(weft_tensors parameters, const weft_optimizer_spec *gi
     weft_optimizer *optimizer = wfi_calloc(1, sizeof(*optimizer));
     if (!optimizer)
         return weft_error_create(WEFT_ERR_MEMORY, "no memory for an optimizer");
-    WFI_BEGIN(optimizer);
+    WFI_HANDLE_INIT(optimizer);
     atomic_init(&optimizer->refs, 1);
     optimizer->type = spec.type;
     error = append(optimizer, parameters, &spec);
@@ -160,7 +160,7 @@ static weft_error *group_problem(const weft_optimizer *optimizer, const weft_opt
 weft_status weft_optimizer_add_group_sized(weft_optimizer *optimizer, weft_tensors parameters,
                                            const weft_optimizer_spec *spec, size_t size, weft_error **error)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!optimizer || !spec)
         return wfi_refuse_null_to(error, "weft_optimizer_add_group", !optimizer ? "the optimizer" : "spec");
     if (optimizer->accumulated > 0)
@@ -180,7 +180,7 @@ weft_status weft_optimizer_add_group_sized(weft_optimizer *optimizer, weft_tenso
 
 weft_optimizer *weft_optimizer_ref(weft_optimizer *optimizer)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (optimizer)
         atomic_fetch_add_explicit(&optimizer->refs, 1, memory_order_relaxed);
     return optimizer;
@@ -188,11 +188,11 @@ weft_optimizer *weft_optimizer_ref(weft_optimizer *optimizer)
 
 void weft_optimizer_unref(weft_optimizer *optimizer)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!optimizer)
         return;
     uint32_t before = atomic_fetch_sub_explicit(&optimizer->refs, 1, memory_order_acq_rel);
-    if (!WFI_LAST(optimizer, before))
+    if (!WFI_HANDLE_IS_LAST(optimizer, before))
         return;
     for (size_t i = 0; i < optimizer->count; i++) {
         weft_tensor_unref(optimizer->parameters[i]);
@@ -228,7 +228,7 @@ weft_status wfi_optimizer_make_slots(const weft_optimizer *optimizer, size_t i)
 
 size_t weft_optimizer_group_count(const weft_optimizer *optimizer)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     return !optimizer ? 0 : optimizer->group_count;
 }
 
@@ -250,7 +250,7 @@ static weft_status bad_lr(const char *function, double lr)
 
 weft_tensors weft_optimizer_group_parameters(const weft_optimizer *optimizer, size_t group)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!has_group(optimizer, group))
         return (weft_tensors){NULL, 0};
     const wfi_group *g = &optimizer->groups[group];
@@ -260,7 +260,7 @@ weft_tensors weft_optimizer_group_parameters(const weft_optimizer *optimizer, si
 weft_status weft_optimizer_get_spec_sized(const weft_optimizer *optimizer, size_t group, weft_optimizer_spec *spec,
                                           size_t size)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!has_group(optimizer, group) || !spec)
         return optimizer && spec ? no_group("weft_optimizer_get_spec", optimizer, group)
                                  : wfi_refuse_null("weft_optimizer_get_spec", !optimizer ? "the optimizer" : "spec");
@@ -270,7 +270,7 @@ weft_status weft_optimizer_get_spec_sized(const weft_optimizer *optimizer, size_
 
 weft_status weft_optimizer_set_group_lr(weft_optimizer *optimizer, size_t group, double lr)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!optimizer)
         return wfi_refuse_null("weft_optimizer_set_group_lr", "the optimizer");
     if (!has_group(optimizer, group))
@@ -283,7 +283,7 @@ weft_status weft_optimizer_set_group_lr(weft_optimizer *optimizer, size_t group,
 
 weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!optimizer)
         return wfi_refuse_null("weft_optimizer_set_lr", "the optimizer");
     if (!wfi_option_is_not_negative(lr))
@@ -295,18 +295,18 @@ weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr)
 
 double weft_optimizer_group_lr(const weft_optimizer *optimizer, size_t group)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     return has_group(optimizer, group) ? optimizer->groups[group].spec.lr : 0;
 }
 
 double weft_optimizer_lr(const weft_optimizer *optimizer)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     return weft_optimizer_group_lr(optimizer, 0);
 }
 
 weft_tensors weft_optimizer_parameters(const weft_optimizer *optimizer)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     return !optimizer ? (weft_tensors){NULL, 0} : (weft_tensors){optimizer->parameters, optimizer->count};
 }

@@ -40,7 +40,7 @@ weft_status wfi_state_save(const char *path, const char *type, const weft_optimi
 
 weft_status weft_optimizer_save(const weft_optimizer *optimizer, const char *path, weft_error **error)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!optimizer || !path)
         return wfi_refuse_null_to(error, "weft_optimizer_save", !optimizer ? "the optimizer" : "path");
     size_t count = weft_optimizer_state_count(optimizer);
@@ -162,7 +162,7 @@ static weft_status set_own(void *arg, const weft_optimizer_state *items, size_t 
 
 weft_status weft_optimizer_load(weft_optimizer *optimizer, const char *path, weft_error **error)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!optimizer || !path)
         return wfi_refuse_null_to(error, "weft_optimizer_load", !optimizer ? "the optimizer" : "path");
     own_file own = {optimizer, path};

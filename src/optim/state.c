@@ -30,7 +30,7 @@ static size_t tensors_of(const weft_optimizer *optimizer, size_t i)
 
 size_t weft_optimizer_state_count(const weft_optimizer *optimizer)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     size_t count = 0;
     for (size_t i = 0; optimizer && i < optimizer->count; i++)
         count += tensors_of(optimizer, i);
@@ -39,7 +39,7 @@ size_t weft_optimizer_state_count(const weft_optimizer *optimizer)
 
 weft_status weft_optimizer_ref_state(const weft_optimizer *optimizer, size_t index, weft_optimizer_state *out)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     size_t i = 0, here;
     const size_t asked = index;
     if (!optimizer || !out)
@@ -206,7 +206,7 @@ void wfi_state_put(weft_optimizer *optimizer, wfi_new_state *incoming)
 weft_status weft_optimizer_set_state(weft_optimizer *optimizer, const weft_optimizer_state *items, size_t count,
                                      weft_error **error)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!optimizer || (!items && count > 0))
         return wfi_refuse_null_to(error, "weft_optimizer_set_state", !optimizer ? "the optimizer" : "items");
     wfi_new_state *incoming = wfi_state_begin(optimizer);

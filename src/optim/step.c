@@ -36,7 +36,7 @@ static weft_status make_sums(const weft_optimizer *optimizer, weft_tensors gradi
 
 weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gradients)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!optimizer)
         return wfi_refuse_null("weft_optimizer_accumulate", "the optimizer");
     weft_status status = weft_optimizer_check(optimizer, gradients, NULL);
@@ -57,13 +57,13 @@ weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gr
 
 size_t weft_optimizer_accumulated(const weft_optimizer *optimizer)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     return !optimizer ? 0 : optimizer->accumulated;
 }
 
 void weft_optimizer_zero(weft_optimizer *optimizer)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!optimizer)
         return;
     optimizer->accumulated = 0;
@@ -367,7 +367,7 @@ static weft_status earlier_error(weft_optimizer *optimizer, const char *function
 
 weft_status weft_optimizer_step(weft_optimizer *optimizer)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!optimizer)
         return wfi_refuse_null("weft_optimizer_step", "the optimizer");
     if (optimizer->accumulated == 0)
@@ -413,7 +413,7 @@ static weft_status apply(weft_optimizer *optimizer, weft_gradients gradients)
 
 weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradients)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!optimizer)
         return wfi_refuse_null("weft_optimizer_apply", "the optimizer");
     weft_status status = earlier_error(optimizer, "weft_optimizer_apply");
@@ -437,7 +437,7 @@ static weft_status wait_for(const weft_tensor *parameter, wfi_stream_mark *befor
 
 weft_status weft_optimizer_wait(weft_optimizer *optimizer, weft_error **error)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!optimizer)
         return wfi_refuse_null_to(error, "weft_optimizer_wait", "the optimizer");
     wfi_stream_mark before = {.id = 0};
@@ -459,7 +459,7 @@ weft_status weft_optimizer_wait(weft_optimizer *optimizer, weft_error **error)
 
 double weft_optimizer_norm(const weft_optimizer *optimizer)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!optimizer || !optimizer->norm_on_gpu)
         return !optimizer ? 0 : optimizer->norm;
     weft_tensor *here = wfi_tensor_to_device(optimizer->norm_on_gpu, (weft_device){WEFT_DEVICE_CPU, 0}, NULL);

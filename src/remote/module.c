@@ -115,7 +115,7 @@ static weft_mode mode_of(const weft_tape *tape, const weft_forward_options *opti
 weft_status weft_remote_call_async_sized(weft_tape *tape, weft_rref *module, weft_args inputs,
                                          const weft_forward_options *options, size_t size, weft_future **out)
 {
-    WFI_LIVE(tape, module);
+    WFI_CHECK_HANDLE(tape, module);
     enum { FIRST_INPUT = 3 };
     weft_forward_options own;
     options = WFI_SIZED(options, size, &own);
@@ -157,7 +157,7 @@ weft_status weft_remote_call_async_sized(weft_tape *tape, weft_rref *module, wef
 weft_args weft_remote_call_sized(weft_tape *tape, weft_rref *module, weft_args inputs,
                                  const weft_forward_options *options, size_t size)
 {
-    WFI_LIVE(tape, module);
+    WFI_CHECK_HANDLE(tape, module);
     weft_future *future = NULL;
     weft_error *error = NULL;
     weft_values *values = NULL;
@@ -179,7 +179,7 @@ weft_args weft_remote_call_sized(weft_tape *tape, weft_rref *module, weft_args i
 weft_tensor *weft_remote_forward_sized(weft_tape *tape, weft_rref *module, weft_tensor *x,
                                        const weft_forward_options *options, size_t size)
 {
-    WFI_LIVE(tape, module, x);
+    WFI_CHECK_HANDLE(tape, module, x);
     weft_args results = weft_remote_call_sized(tape, module, WEFT_VALUES(weft_of_tensor(x)), options, size);
     weft_tensor *first = weft_args_tensor(results, 0);
     if (!first && wfi_tape_ready(tape))
@@ -232,7 +232,7 @@ static weft_status add_page(handles *all, const weft_values *page, bool is_first
 
 weft_status weft_remote_parameters(weft_rref *module, weft_values **out, weft_error **error)
 {
-    WFI_LIVE(module);
+    WFI_CHECK_HANDLE(module);
     handles all = {0};
     bool is_first = true;
     weft_status status = WEFT_OK;

@@ -26,7 +26,7 @@ __attribute__((used)) static const wfi_component *const linked = &wfi_remote_com
 
 weft_dist_optimizer *weft_dist_optimizer_ref(weft_dist_optimizer *optimizer)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (optimizer)
         atomic_fetch_add(&optimizer->refs, 1);
     return optimizer;
@@ -34,11 +34,11 @@ weft_dist_optimizer *weft_dist_optimizer_ref(weft_dist_optimizer *optimizer)
 
 void weft_dist_optimizer_unref(weft_dist_optimizer *optimizer)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     if (!optimizer)
         return;
     int before = atomic_fetch_sub(&optimizer->refs, 1);
-    if (!WFI_LAST(optimizer, before))
+    if (!WFI_HANDLE_IS_LAST(optimizer, before))
         return;
     for (size_t i = 0; i < optimizer->count; i++)
         weft_rref_unref(optimizer->parts[i]);
@@ -49,7 +49,7 @@ void weft_dist_optimizer_unref(weft_dist_optimizer *optimizer)
 
 size_t weft_dist_optimizer_owners(const weft_dist_optimizer *optimizer)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     return optimizer ? optimizer->count : 0;
 }
 
@@ -206,7 +206,7 @@ static weft_status create(weft_agent *agent, const parameters *all, const weft_o
         free(optimizer);
         return WEFT_ERR_MEMORY;
     }
-    WFI_BEGIN(optimizer);
+    WFI_HANDLE_INIT(optimizer);
     atomic_init(&optimizer->refs, 1);
     optimizer->agent = wfi_agent_ref(agent);
     optimizer->parts = parts;
@@ -224,7 +224,7 @@ static weft_status create(weft_agent *agent, const parameters *all, const weft_o
 weft_status weft_dist_optimizer_create_sized(weft_agent *agent, weft_args list, const weft_optimizer_spec *spec,
                                              size_t size, weft_dist_optimizer **out, weft_error **error)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     weft_error *why = NULL;
     parameters all = {NULL, 0, 0};
     const char *missing = !agent                      ? "the agent"
@@ -368,7 +368,7 @@ static void write_context(weft_context *context, wfi_writer *out)
 weft_status weft_dist_optimizer_step_sized(weft_dist_optimizer *optimizer, weft_context *const *contexts, size_t count,
                                            const weft_dist_step_options *options, size_t size)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     weft_dist_step_options own;
     const weft_dist_step_options *how = WFI_SIZED(options, size, &own);
     weft_error *error = NULL;
@@ -411,7 +411,7 @@ weft_status weft_dist_optimizer_step_sized(weft_dist_optimizer *optimizer, weft_
 weft_status weft_dist_optimizer_set_lr(weft_dist_optimizer *optimizer, double lr, int64_t timeout_ms,
                                        weft_error **error)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     weft_error *why = NULL;
     weft_status status = wfi_owners_may_wait(optimizer, "weft_dist_optimizer_set_lr", &why);
     if (!status && !wfi_option_is_not_negative(lr)) {
@@ -428,6 +428,6 @@ weft_status weft_dist_optimizer_set_lr(weft_dist_optimizer *optimizer, double lr
 
 double weft_dist_optimizer_lr(const weft_dist_optimizer *optimizer)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     return optimizer ? atomic_load(&optimizer->lr) : 0;
 }

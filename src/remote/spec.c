@@ -31,7 +31,7 @@ static const weft_optimizer_type *find_locked(const weft_agent *agent, const cha
 
 weft_status weft_agent_register_optimizer(weft_agent *agent, const weft_optimizer_type *type)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (!agent || !type)
         return wfi_refuse_null("weft_agent_register_optimizer", agent ? "the type" : "the agent");
     weft_error *wrong = wfi_type_check(type);

@@ -177,7 +177,7 @@ static weft_status read_state(const weft_dist_optimizer *optimizer, int64_t time
 weft_status weft_dist_optimizer_ref_state(weft_dist_optimizer *optimizer, int64_t timeout_ms,
                                           weft_optimizer_states *out, weft_error **error)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     weft_error *why = NULL;
     weft_status status = wfi_owners_may_wait(optimizer, __func__, &why);
     if (!status && !out) {
@@ -327,7 +327,7 @@ static weft_status set_state(weft_dist_optimizer *optimizer, const weft_optimize
 weft_status weft_dist_optimizer_set_state(weft_dist_optimizer *optimizer, const weft_optimizer_state *items,
                                           size_t count, int64_t timeout_ms, weft_error **error)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     weft_error *why = NULL;
     weft_status status = wfi_owners_may_wait(optimizer, __func__, &why);
     if (!status && !items && count) {
@@ -351,7 +351,7 @@ static weft_status may_use_file(const weft_dist_optimizer *optimizer, const char
 weft_status weft_dist_optimizer_save(weft_dist_optimizer *optimizer, const char *path, int64_t timeout_ms,
                                      weft_error **error)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     weft_error *why = NULL;
     weft_optimizer_states states = {0};
     weft_status status = may_use_file(optimizer, path, __func__, &why);
@@ -377,7 +377,7 @@ static weft_status set_loaded(void *arg, const weft_optimizer_state *items, size
 weft_status weft_dist_optimizer_load(weft_dist_optimizer *optimizer, const char *path, int64_t timeout_ms,
                                      weft_error **error)
 {
-    WFI_LIVE(optimizer);
+    WFI_CHECK_HANDLE(optimizer);
     weft_error *why = NULL;
     weft_status status = may_use_file(optimizer, path, __func__, &why);
     if (!status) {

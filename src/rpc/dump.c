@@ -148,7 +148,7 @@ static void put_batches(wfi_json *j, weft_agent *agent)
 
 weft_status weft_debug_dump(const weft_agent *agent, FILE *to)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     weft_agent *self = (weft_agent *)agent; /* changes only its lock */
     char *text = NULL;
     size_t size = 0;

@@ -50,7 +50,7 @@ static void end_fail(sim_end *end)
 
 weft_status weft_sim_fabric_fail(weft_sim *sim, int rank, const char *fabric)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     target at = {0};
     weft_status status = find_target("weft_sim_fabric_fail", sim, "rank", rank, fabric, &at);
     if (!at.rank || at.rank->failed[at.form->number])
@@ -73,7 +73,7 @@ weft_status weft_sim_fabric_fail(weft_sim *sim, int rank, const char *fabric)
 
 weft_status weft_sim_fabric_repair(weft_sim *sim, int rank, const char *fabric)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     target at = {0};
     weft_status status = find_target("weft_sim_fabric_repair", sim, "rank", rank, fabric, &at);
     if (!at.rank || !at.rank->failed[at.form->number])
@@ -85,7 +85,7 @@ weft_status weft_sim_fabric_repair(weft_sim *sim, int rank, const char *fabric)
 
 weft_status weft_sim_fabric_refuse_memory(weft_sim *sim, int rank, const char *fabric, bool refuse)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     target at = {0};
     weft_status status = find_target("weft_sim_fabric_refuse_memory", sim, "rank", rank, fabric, &at);
     if (!at.rank)
@@ -109,7 +109,7 @@ static weft_status find_link(const char *function, weft_sim *sim, int from, int 
 
 weft_status weft_sim_fabric_cut(weft_sim *sim, int from, int to, const char *fabric)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     target at = {0};
     weft_status status = find_link("weft_sim_fabric_cut", sim, from, to, fabric, &at);
     if (status || !at.rank || wfi_sim_fabric_cut(sim, at.form, from, to))
@@ -127,7 +127,7 @@ weft_status weft_sim_fabric_cut(weft_sim *sim, int from, int to, const char *fab
 
 weft_status weft_sim_fabric_heal(weft_sim *sim, int from, int to, const char *fabric)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     target at = {0};
     weft_status status = find_link("weft_sim_fabric_heal", sim, from, to, fabric, &at);
     if (status || !at.rank)

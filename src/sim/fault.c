@@ -33,7 +33,7 @@ static void fabrics_kill(weft_sim *sim, int rank)
 
 void weft_sim_kill(weft_sim *sim, int rank)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     sim_rank *killed = sim ? wfi_sim_rank_seen(sim, rank) : NULL;
     if (!killed)
         return;
@@ -54,7 +54,7 @@ void weft_sim_kill(weft_sim *sim, int rank)
 
 void weft_sim_pause(weft_sim *sim, int rank)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     if (!sim)
         return;
     sim_rank *paused = wfi_sim_rank(sim, rank);
@@ -72,7 +72,7 @@ void weft_sim_pause(weft_sim *sim, int rank)
 
 void weft_sim_resume(weft_sim *sim, int rank)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     sim_rank *resumed = sim ? wfi_sim_rank_seen(sim, rank) : NULL;
     if (!resumed || !resumed->paused)
         return;
@@ -86,7 +86,7 @@ void weft_sim_resume(weft_sim *sim, int rank)
 
 void weft_sim_cut(weft_sim *sim, int a, int b)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     if (!sim || a < 0 || b < 0 || a == b || wfi_sim_cut_between(sim, a, b))
         return;
     wfi_list *held = malloc(sizeof(*held));
@@ -101,7 +101,7 @@ void weft_sim_cut(weft_sim *sim, int a, int b)
 
 void weft_sim_heal(weft_sim *sim, int a, int b)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     wfi_list *held = sim ? wfi_map_take(&sim->cuts, wfi_sim_link_key(a, b)) : NULL;
     if (!held)
         return;
@@ -148,7 +148,7 @@ static void end_reset(sim_end *end)
 
 void weft_sim_reset_link(weft_sim *sim, int a, int b)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     if (!sim)
         return;
     wfi_sim_trace(sim, SIM_RESET, a, b, 0);

@@ -39,7 +39,7 @@ static weft_sim *open_world(const weft_sim_options *options)
     weft_sim *sim = wfi_calloc(1, sizeof(*sim));
     if (!sim)
         return NULL;
-    WFI_BEGIN(sim);
+    WFI_HANDLE_INIT(sim);
     sim->options = with_defaults(options);
     sim->clock.now_ns = clock_now;
     wfi_sim_random_seed(&sim->random, sim->options.seed);
@@ -80,7 +80,7 @@ static void programs_free(weft_sim *sim)
 
 void weft_sim_close(weft_sim *sim)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     if (!sim)
         return;
     const wfi_fiber *fiber = wfi_fiber_current();
@@ -120,7 +120,7 @@ static void program_main(void *arg)
 
 weft_status weft_sim_spawn(weft_sim *sim, int rank, weft_sim_program run, void *arg)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     if (!sim || !run)
         return wfi_refuse_null("weft_sim_spawn", sim ? "run" : "the simulation");
     if (rank < 0 || rank >= SIM_RANK_MAX)
@@ -197,7 +197,7 @@ static weft_status step(weft_sim *sim, uint64_t limit_ns)
 
 weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     if (!sim)
         return wfi_refuse_null("weft_sim_run", "the simulation");
     if (limit_ms < WEFT_FOREVER)
@@ -222,13 +222,13 @@ weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms)
 
 uint64_t weft_sim_now(const weft_sim *sim)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     return sim ? sim->now_ns : 0;
 }
 
 void weft_sim_sleep(weft_sim *sim, uint64_t ns)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     wfi_fiber *fiber = wfi_fiber_current();
     if (!fiber || !sim || fiber->clock != &sim->clock)
         return; /* not a program of this world */
@@ -240,7 +240,7 @@ void weft_sim_sleep(weft_sim *sim, uint64_t ns)
 
 uint64_t weft_sim_trace_hash(const weft_sim *sim)
 {
-    WFI_LIVE(sim);
+    WFI_CHECK_HANDLE(sim);
     return sim ? sim->trace : 0;
 }
 

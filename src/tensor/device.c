@@ -8,7 +8,7 @@
 
 weft_device weft_tensor_device(const weft_tensor *tensor)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     if (tensor && wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA)
         return (weft_device){WEFT_DEVICE_CUDA, wfi_storage_device(wfi_tensor_storage(tensor))};
     return (weft_device){WEFT_DEVICE_CPU, 0};

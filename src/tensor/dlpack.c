@@ -111,7 +111,7 @@ static weft_status lend(const char *function, weft_tensor *tensor, lent **out, w
 
 weft_status weft_tensor_to_dlpack(weft_tensor *tensor, uint64_t flags, weft_dlpack **out, weft_error **error)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     lent *l = NULL;
     weft_dlpack_tensor described;
     weft_status status = check_lending("weft_tensor_to_dlpack", tensor, flags, out, error);
@@ -131,7 +131,7 @@ weft_status weft_tensor_to_dlpack(weft_tensor *tensor, uint64_t flags, weft_dlpa
 weft_status weft_tensor_to_dlpack_unversioned(weft_tensor *tensor, uint64_t flags, weft_dlpack_unversioned **out,
                                               weft_error **error)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     static const char name[] = "weft_tensor_to_dlpack_unversioned";
     lent *l = NULL;
     weft_dlpack_tensor described;

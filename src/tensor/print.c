@@ -50,7 +50,7 @@ static void get(const weft_tensor *tensor, int64_t index, weft_dtype as, void *v
 
 double weft_tensor_get_f64(const weft_tensor *tensor, int64_t index)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     double value = 0;
     get(tensor, index, WEFT_DTYPE_FLOAT64, &value);
     return value;
@@ -58,7 +58,7 @@ double weft_tensor_get_f64(const weft_tensor *tensor, int64_t index)
 
 int64_t weft_tensor_get_i64(const weft_tensor *tensor, int64_t index)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     int64_t value = 0;
     get(tensor, index, WEFT_DTYPE_INT64, &value);
     return value;
@@ -153,7 +153,7 @@ static void print(const weft_tensor *tensor, FILE *to)
 
 void weft_tensor_print(const weft_tensor *tensor, FILE *to)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     wfi_nosignal saved;
     if (!to)
         return;

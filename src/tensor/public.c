@@ -58,7 +58,7 @@ weft_status weft_tensor_empty_pinned(weft_device device, weft_shape shape, weft_
 
 weft_status weft_tensor_to_device(weft_tensor *tensor, weft_device device, weft_tensor **out, weft_error **error)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     weft_error *why = NULL;
     weft_tensor *made = wfi_tensor_to_device(tensor, device, &why);
     return WFI_GIVE("weft_tensor_to_device", made, why, weft_tensor_unref, out, error);
@@ -66,7 +66,7 @@ weft_status weft_tensor_to_device(weft_tensor *tensor, weft_device device, weft_
 
 weft_status weft_tensor_reshape(weft_tensor *tensor, weft_shape shape, weft_tensor **out, weft_error **error)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     weft_error *why = NULL;
     weft_tensor *made = wfi_tensor_reshape(tensor, shape, &why);
     return WFI_GIVE("weft_tensor_reshape", made, why, weft_tensor_unref, out, error);
@@ -74,7 +74,7 @@ weft_status weft_tensor_reshape(weft_tensor *tensor, weft_shape shape, weft_tens
 
 weft_status weft_tensor_transpose(weft_tensor *tensor, int dim0, int dim1, weft_tensor **out, weft_error **error)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     weft_error *why = NULL;
     weft_tensor *made = wfi_tensor_transpose(tensor, dim0, dim1, &why);
     return WFI_GIVE("weft_tensor_transpose", made, why, weft_tensor_unref, out, error);
@@ -83,7 +83,7 @@ weft_status weft_tensor_transpose(weft_tensor *tensor, int dim0, int dim1, weft_
 weft_status weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int64_t length, weft_tensor **out,
                                weft_error **error)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     weft_error *why = NULL;
     weft_tensor *made = wfi_tensor_narrow(tensor, dim, start, length, &why);
     return WFI_GIVE("weft_tensor_narrow", made, why, weft_tensor_unref, out, error);
@@ -91,7 +91,7 @@ weft_status weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int6
 
 weft_status weft_tensor_select(weft_tensor *tensor, int dim, int64_t index, weft_tensor **out, weft_error **error)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     weft_error *why = NULL;
     weft_tensor *made = wfi_tensor_select(tensor, dim, index, &why);
     return WFI_GIVE("weft_tensor_select", made, why, weft_tensor_unref, out, error);
@@ -99,7 +99,7 @@ weft_status weft_tensor_select(weft_tensor *tensor, int dim, int64_t index, weft
 
 weft_status weft_tensor_contiguous(weft_tensor *tensor, weft_tensor **out, weft_error **error)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     weft_error *why = NULL;
     weft_tensor *made = wfi_tensor_contiguous(tensor, &why);
     return WFI_GIVE("weft_tensor_contiguous", made, why, weft_tensor_unref, out, error);
@@ -107,7 +107,7 @@ weft_status weft_tensor_contiguous(weft_tensor *tensor, weft_tensor **out, weft_
 
 weft_status weft_tensor_clone(const weft_tensor *tensor, weft_tensor **out, weft_error **error)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     weft_error *why = NULL;
     weft_tensor *made = wfi_tensor_clone(tensor, &why);
     return WFI_GIVE("weft_tensor_clone", made, why, weft_tensor_unref, out, error);
@@ -115,7 +115,7 @@ weft_status weft_tensor_clone(const weft_tensor *tensor, weft_tensor **out, weft
 
 weft_status weft_tensor_to(weft_tensor *tensor, weft_dtype dtype, weft_tensor **out, weft_error **error)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     weft_error *why = NULL;
     weft_tensor *made = wfi_tensor_to(tensor, dtype, &why);
     return WFI_GIVE("weft_tensor_to", made, why, weft_tensor_unref, out, error);

@@ -233,7 +233,7 @@ static weft_status not_filled(const char *function, const weft_tensor *target, w
 
 weft_status weft_tensor_fill_uniform(weft_tensor *target, uint64_t seed, double low, double high)
 {
-    WFI_LIVE(target);
+    WFI_CHECK_HANDLE(target);
     if (!target || !isfinite(low) || !isfinite(high) || low > high) {
         wfi_log(WEFT_LOG_DEBUG, "weft_tensor_fill_uniform: %s: low is %g and high %g: finite, and low at most high",
                 !target ? "the target is NULL" : "no such range", low, high);
@@ -245,7 +245,7 @@ weft_status weft_tensor_fill_uniform(weft_tensor *target, uint64_t seed, double 
 
 weft_status weft_tensor_fill_normal(weft_tensor *target, uint64_t seed, double mean, double deviation)
 {
-    WFI_LIVE(target);
+    WFI_CHECK_HANDLE(target);
     if (!target || !isfinite(mean) || !isfinite(deviation) || deviation < 0) {
         wfi_log(WEFT_LOG_DEBUG, "weft_tensor_fill_normal: %s: mean is %g and deviation %g: finite, and not negative",
                 !target ? "the target is NULL" : "no such distribution", mean, deviation);

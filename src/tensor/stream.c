@@ -55,7 +55,7 @@ weft_status weft_stream_wrap(weft_device device, void *cuda_stream, weft_stream 
 
 weft_stream *weft_stream_ref(weft_stream *stream)
 {
-    WFI_LIVE(stream);
+    WFI_CHECK_HANDLE(stream);
     if (stream)
         atomic_fetch_add_explicit(&stream->refs, 1, memory_order_relaxed);
     return stream;
@@ -63,18 +63,18 @@ weft_stream *weft_stream_ref(weft_stream *stream)
 
 void weft_stream_unref(weft_stream *stream)
 {
-    WFI_LIVE(stream);
+    WFI_CHECK_HANDLE(stream);
     wfi_stream_unref(stream);
 }
 
 weft_status weft_stream_wait(weft_stream *stream)
 {
-    WFI_LIVE(stream);
+    WFI_CHECK_HANDLE(stream);
     return !stream ? wfi_refuse_null("weft_stream_wait", "the stream") : wfi_stream_wait(stream);
 }
 
 void *weft_stream_cuda(const weft_stream *stream)
 {
-    WFI_LIVE(stream);
+    WFI_CHECK_HANDLE(stream);
     return !stream ? NULL : stream->driver;
 }

@@ -23,7 +23,7 @@ static weft_status assemble(wfi_storage *storage, weft_shape shape, const int64_
         wfi_storage_unref(storage);
         return WEFT_ERR_MEMORY;
     }
-    WFI_BEGIN(tensor);
+    WFI_HANDLE_INIT(tensor);
     atomic_init(&tensor->refs, 1);
     tensor->dtype = dtype;
     tensor->shape = shape;
@@ -298,7 +298,7 @@ static void end_cell(wfi_cell *cell)
 
 weft_tensor *weft_tensor_ref(weft_tensor *tensor)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     if (!tensor)
         return NULL;
     uint32_t before = atomic_fetch_add_explicit(&tensor->refs, 1, memory_order_relaxed);
@@ -309,11 +309,11 @@ weft_tensor *weft_tensor_ref(weft_tensor *tensor)
 
 void weft_tensor_unref(weft_tensor *tensor)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     if (!tensor)
         return;
     uint32_t before = atomic_fetch_sub_explicit(&tensor->refs, 1, memory_order_acq_rel);
-    if (!WFI_LAST(tensor, before))
+    if (!WFI_HANDLE_IS_LAST(tensor, before))
         return;
     if (tensor->grad_node_drop)
         tensor->grad_node_drop(tensor->grad_node);
@@ -325,49 +325,49 @@ void weft_tensor_unref(weft_tensor *tensor)
 
 weft_dtype weft_tensor_dtype(const weft_tensor *tensor)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     return tensor ? tensor->dtype : WEFT_DTYPE_FLOAT32;
 }
 
 int weft_tensor_ndim(const weft_tensor *tensor)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     return tensor ? tensor->shape.ndim : 0;
 }
 
 int64_t weft_tensor_size(const weft_tensor *tensor, int dim)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     return tensor && wfi_dim_wrap(tensor->shape.ndim, &dim) ? tensor->shape.dims[dim] : 0;
 }
 
 int64_t weft_tensor_stride(const weft_tensor *tensor, int dim)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     return tensor && wfi_dim_wrap(tensor->shape.ndim, &dim) ? tensor->strides[dim] : 0;
 }
 
 weft_shape weft_tensor_shape(const weft_tensor *tensor)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     return tensor ? tensor->shape : WEFT_SCALAR;
 }
 
 int64_t weft_tensor_numel(const weft_tensor *tensor)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     return tensor ? tensor->numel : 0;
 }
 
 size_t weft_tensor_nbytes(const weft_tensor *tensor)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     return tensor ? (size_t)tensor->numel * weft_dtype_size(tensor->dtype) : 0;
 }
 
 bool weft_tensor_is_contiguous(const weft_tensor *tensor)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     int64_t step = 1;
     if (!tensor)
         return false;
@@ -383,19 +383,19 @@ bool weft_tensor_is_contiguous(const weft_tensor *tensor)
 
 bool weft_tensor_same_shape(const weft_tensor *a, const weft_tensor *b)
 {
-    WFI_LIVE(a, b);
+    WFI_CHECK_HANDLE(a, b);
     return a && b && wfi_shape_equal(&a->shape, &b->shape);
 }
 
 void *weft_tensor_data(const weft_tensor *tensor)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     return !tensor || wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA ? NULL : wfi_tensor_address(tensor);
 }
 
 void weft_tensor_wrote(weft_tensor *tensor)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     if (!tensor)
         return;
     weft_tensor *now = wfi_tensor_read(tensor);
@@ -405,7 +405,7 @@ void weft_tensor_wrote(weft_tensor *tensor)
 
 weft_status weft_tensor_wait_unread(const weft_tensor *tensor, int64_t wait_ms)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     if (!tensor || wait_ms < WEFT_FOREVER)
         return !tensor ? wfi_refuse_null("weft_tensor_wait_unread", "tensor")
                        : wfi_refuse_wait("weft_tensor_wait_unread", wait_ms);
@@ -417,13 +417,13 @@ weft_status weft_tensor_wait_unread(const weft_tensor *tensor, int64_t wait_ms)
 
 void weft_tensor_set_requires_grad(weft_tensor *tensor, bool requires_grad)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     if (tensor)
         atomic_store_explicit(&tensor->requires_grad, requires_grad, memory_order_relaxed);
 }
 
 bool weft_tensor_requires_grad(const weft_tensor *tensor)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     return tensor && atomic_load_explicit(&tensor->requires_grad, memory_order_relaxed);
 }

@@ -175,7 +175,7 @@ static weft_status not_assigned(const weft_tensor *target, const weft_tensor *so
 
 weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source)
 {
-    WFI_LIVE(target, source);
+    WFI_CHECK_HANDLE(target, source);
     if (!target || !source) {
         wfi_log(WEFT_LOG_DEBUG, "weft_tensor_assign: the %s is NULL", !target ? "target" : "source");
         return WEFT_ERR_INVALID;
@@ -193,7 +193,7 @@ weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source)
 
 void weft_tensor_fill(weft_tensor *target, double value)
 {
-    WFI_LIVE(target);
+    WFI_CHECK_HANDLE(target);
     if (!target)
         return;
     wfi_write write;

@@ -16,7 +16,7 @@ static wfi_reference *reference_of(weft_rref *rref)
 
 weft_rref *weft_rref_ref(weft_rref *rref)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     if (rref)
         atomic_fetch_add_explicit(&reference_of(rref)->refs, 1, memory_order_relaxed);
     return rref;
@@ -27,12 +27,12 @@ bool wfi_reference_drop(weft_rref *rref)
     if (!rref)
         return false;
     int before = atomic_fetch_sub_explicit(&reference_of(rref)->refs, 1, memory_order_acq_rel);
-    return WFI_LAST(rref, before);
+    return WFI_HANDLE_IS_LAST(rref, before);
 }
 
 void weft_rref_unref(weft_rref *rref)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     if (wfi_reference_drop(rref))
         reference_of(rref)->release(rref);
 }

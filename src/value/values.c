@@ -54,7 +54,7 @@ weft_value weft_of_bytes(const void *data, size_t size)
 
 weft_value weft_of_tensor(weft_tensor *tensor)
 {
-    WFI_LIVE(tensor);
+    WFI_CHECK_HANDLE(tensor);
     return (weft_value){.type = WEFT_TYPE_TENSOR, .as.tensor = tensor};
 }
 
@@ -65,7 +65,7 @@ weft_value weft_of_tensors(weft_tensors tensors)
 
 weft_value weft_of_rref(weft_rref *rref)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     return (weft_value){.type = WEFT_TYPE_RREF, .as.rref = rref};
 }
 
@@ -233,7 +233,7 @@ weft_values *wfi_values_make(size_t count)
     weft_values *values = malloc(sizeof(*values) + count * sizeof(*values->items));
     if (!values)
         return NULL;
-    WFI_BEGIN(values);
+    WFI_HANDLE_INIT(values);
     atomic_init(&values->refs, 1);
     values->count = values->capacity = count;
     values->items = values->first;
@@ -269,7 +269,7 @@ weft_status weft_values_create(weft_args from, weft_values **out, weft_error **e
 
 weft_values *weft_values_ref(weft_values *values)
 {
-    WFI_LIVE(values);
+    WFI_CHECK_HANDLE(values);
     if (values)
         atomic_fetch_add_explicit(&values->refs, 1, memory_order_relaxed);
     return values;
@@ -277,11 +277,11 @@ weft_values *weft_values_ref(weft_values *values)
 
 void weft_values_unref(weft_values *values)
 {
-    WFI_LIVE(values);
+    WFI_CHECK_HANDLE(values);
     if (!values)
         return;
     int before = atomic_fetch_sub_explicit(&values->refs, 1, memory_order_acq_rel);
-    if (!WFI_LAST(values, before))
+    if (!WFI_HANDLE_IS_LAST(values, before))
         return;
     for (size_t i = 0; i < values->count; i++)
         wfi_value_release(&values->items[i]);
@@ -292,7 +292,7 @@ void weft_values_unref(weft_values *values)
 
 weft_status weft_values_add(weft_values *values, weft_value value)
 {
-    WFI_LIVE(values);
+    WFI_CHECK_HANDLE(values);
     if (!values)
         return wfi_refuse_null("weft_values_add", "the list");
     if (!wfi_args_are_readable((weft_args){&value, 1}))
@@ -316,19 +316,19 @@ weft_status weft_values_add(weft_values *values, weft_value value)
 
 size_t weft_values_count(const weft_values *values)
 {
-    WFI_LIVE(values);
+    WFI_CHECK_HANDLE(values);
     return values ? values->count : 0;
 }
 
 weft_type weft_values_type(const weft_values *values, size_t index)
 {
-    WFI_LIVE(values);
+    WFI_CHECK_HANDLE(values);
     return values && index < values->count ? values->items[index].type : WEFT_TYPE_NONE;
 }
 
 weft_args weft_values_args(const weft_values *values)
 {
-    WFI_LIVE(values);
+    WFI_CHECK_HANDLE(values);
     return values ? (weft_args){values->items, values->count} : WEFT_NO_VALUES;
 }
 
@@ -418,31 +418,31 @@ static weft_status get(const char *function, const weft_values *values, size_t i
 
 weft_status weft_values_get_bool(const weft_values *values, size_t index, bool *out)
 {
-    WFI_LIVE(values);
+    WFI_CHECK_HANDLE(values);
     return get(__func__, values, index, WEFT_TYPE_BOOL, out, sizeof(*out));
 }
 
 weft_status weft_values_get_i64(const weft_values *values, size_t index, int64_t *out)
 {
-    WFI_LIVE(values);
+    WFI_CHECK_HANDLE(values);
     return get(__func__, values, index, WEFT_TYPE_I64, out, sizeof(*out));
 }
 
 weft_status weft_values_get_f64(const weft_values *values, size_t index, double *out)
 {
-    WFI_LIVE(values);
+    WFI_CHECK_HANDLE(values);
     return get(__func__, values, index, WEFT_TYPE_F64, out, sizeof(*out));
 }
 
 weft_status weft_values_get_string(const weft_values *values, size_t index, const char **out)
 {
-    WFI_LIVE(values);
+    WFI_CHECK_HANDLE(values);
     return get(__func__, values, index, WEFT_TYPE_STRING, out, sizeof(*out));
 }
 
 weft_status weft_values_get_bytes(const weft_values *values, size_t index, const void **data, size_t *size)
 {
-    WFI_LIVE(values);
+    WFI_CHECK_HANDLE(values);
     if (!size)
         return wfi_refuse_null(__func__, "size");
     weft_status status = get(__func__, values, index, WEFT_TYPE_BYTES, data, sizeof(*data));
@@ -453,24 +453,24 @@ weft_status weft_values_get_bytes(const weft_values *values, size_t index, const
 
 weft_status weft_values_get_tensor(const weft_values *values, size_t index, weft_tensor **out)
 {
-    WFI_LIVE(values);
+    WFI_CHECK_HANDLE(values);
     return get(__func__, values, index, WEFT_TYPE_TENSOR, out, sizeof(*out));
 }
 
 weft_status weft_values_get_tensors(const weft_values *values, size_t index, weft_tensors *out)
 {
-    WFI_LIVE(values);
+    WFI_CHECK_HANDLE(values);
     return get(__func__, values, index, WEFT_TYPE_TENSORS, out, sizeof(*out));
 }
 
 weft_status weft_values_get_rref(const weft_values *values, size_t index, weft_rref **out)
 {
-    WFI_LIVE(values);
+    WFI_CHECK_HANDLE(values);
     return get(__func__, values, index, WEFT_TYPE_RREF, out, sizeof(*out));
 }
 
 weft_status weft_values_get_list(const weft_values *values, size_t index, weft_args *out)
 {
-    WFI_LIVE(values);
+    WFI_CHECK_HANDLE(values);
     return get(__func__, values, index, WEFT_TYPE_LIST, out, sizeof(*out));
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""handles.py ROOT - every public function that is given objects begins with WFI_LIVE of them (src/base/handle.h), and
+"""handles.py ROOT - every public function that is given objects begins with WFI_CHECK_HANDLE of them (src/base/handle.h), and
 weft.hpp has an owner of each kind of object."""
 import os
 import re
@@ -42,7 +42,7 @@ def main():
             if not given:
                 continue
             seen += 1
-            line = "    WFI_LIVE(%s);\n" % ", ".join(given)
+            line = "    WFI_CHECK_HANDLE(%s);\n" % ", ".join(given)
             if not text.startswith(line, function.end()):
                 wrong += 1
                 print("%s: %s should begin with %s" % (os.path.relpath(path, root), function.group(1), line.strip()))

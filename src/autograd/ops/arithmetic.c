@@ -155,24 +155,24 @@ static weft_tensor *binary(weft_tape *tape, const wfi_node_type *type, wfi_binar
 
 weft_tensor *weft_add(weft_tape *tape, weft_tensor *a, weft_tensor *b)
 {
-    WFI_LIVE(tape, a, b);
+    WFI_CHECK_HANDLE(tape, a, b);
     return binary(tape, &add_type, WFI_ADD, a, b);
 }
 
 weft_tensor *weft_sub(weft_tape *tape, weft_tensor *a, weft_tensor *b)
 {
-    WFI_LIVE(tape, a, b);
+    WFI_CHECK_HANDLE(tape, a, b);
     return binary(tape, &sub_type, WFI_SUB, a, b);
 }
 
 weft_tensor *weft_mul(weft_tape *tape, weft_tensor *a, weft_tensor *b)
 {
-    WFI_LIVE(tape, a, b);
+    WFI_CHECK_HANDLE(tape, a, b);
     return binary(tape, &mul_type, WFI_MUL, a, b);
 }
 
 weft_tensor *weft_div(weft_tape *tape, weft_tensor *a, weft_tensor *b)
 {
-    WFI_LIVE(tape, a, b);
+    WFI_CHECK_HANDLE(tape, a, b);
     return binary(tape, &div_type, WFI_DIV, a, b);
 }

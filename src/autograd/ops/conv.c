@@ -78,7 +78,7 @@ static void check_conv2d(wfi_op *op, const wfi_conv2d *how)
 weft_tensor *weft_conv2d_sized(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
                                const weft_conv2d_options *options, size_t size)
 {
-    WFI_LIVE(tape, x, weight, bias);
+    WFI_CHECK_HANDLE(tape, x, weight, bias);
     wfi_op op;
     weft_shape shape = {0, {0}};
     weft_conv2d_options own;

@@ -15,7 +15,7 @@ static void draw(wfi_op *op, weft_tensor *y)
 
 weft_tensor *weft_categorical(weft_tape *tape, weft_tensor *probabilities)
 {
-    WFI_LIVE(tape, probabilities);
+    WFI_CHECK_HANDLE(tape, probabilities);
     wfi_op op;
     if (!wfi_op_begin(&op, tape, &categorical_type, 0, &probabilities, 1))
         return NULL;
@@ -74,7 +74,7 @@ static weft_tensor *give_drawn(weft_tape *tape, const char *name, weft_tensor *x
 
 weft_tensor *weft_uniform(weft_tape *tape, weft_shape shape, weft_dtype dtype, double low, double high)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     bool fit = isfinite(low) && isfinite(high) && low <= high;
     weft_stream *before = use_stream(tape);
     weft_tensor *x = begin_drawn(tape, "uniform", shape, dtype, fit, low, high);
@@ -85,7 +85,7 @@ weft_tensor *weft_uniform(weft_tape *tape, weft_shape shape, weft_dtype dtype, d
 
 weft_tensor *weft_normal(weft_tape *tape, weft_shape shape, weft_dtype dtype, double mean, double deviation)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     bool fit = isfinite(mean) && isfinite(deviation) && deviation >= 0;
     weft_stream *before = use_stream(tape);
     weft_tensor *x = begin_drawn(tape, "normal", shape, dtype, fit, mean, deviation);

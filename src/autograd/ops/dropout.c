@@ -32,7 +32,7 @@ static bool is_rate(weft_tape *tape, const wfi_node_type *type, double p)
 
 weft_tensor *weft_dropout(weft_tape *tape, weft_tensor *x, double p, bool train)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     wfi_op op;
     if (!wfi_op_needs(tape, &dropout_type, x, "x") || !is_rate(tape, &dropout_type, p))
         return NULL;
@@ -45,7 +45,7 @@ weft_tensor *weft_dropout(weft_tape *tape, weft_tensor *x, double p, bool train)
 
 weft_tensor *weft_dropout2d(weft_tape *tape, weft_tensor *x, double p, bool train)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     wfi_op op;
     if (!wfi_op_needs(tape, &dropout2d_type, x, "x") || !is_rate(tape, &dropout2d_type, p))
         return NULL;

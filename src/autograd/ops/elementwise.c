@@ -79,19 +79,19 @@ static weft_tensor *scale(weft_tape *tape, const wfi_node_type *type, weft_tenso
 
 weft_tensor *weft_neg(weft_tape *tape, weft_tensor *x)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     return scale(tape, &neg_type, x, -1);
 }
 
 weft_tensor *weft_scale(weft_tape *tape, weft_tensor *x, double factor)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     return scale(tape, &scale_type, x, factor);
 }
 
 weft_tensor *weft_add_scalar(weft_tape *tape, weft_tensor *x, double value)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     wfi_op op;
     if (!wfi_op_begin(&op, tape, &add_scalar_type, 0, &x, 1))
         return NULL;
@@ -117,19 +117,19 @@ static weft_tensor *map(weft_tape *tape, const wfi_node_type *type, weft_tensor 
 
 weft_tensor *weft_exp(weft_tape *tape, weft_tensor *x)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     return map(tape, &exp_type, x, wfi_exp);
 }
 
 weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     return map(tape, &relu_type, x, wfi_relu);
 }
 
 weft_tensor *weft_relu_in_place(weft_tape *tape, weft_tensor *x)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     wfi_op op;
     bool in_place = wfi_tape_ready(tape) && x && wfi_tape_may_overwrite(tape, x); /* the frame refers to x too */
     if (!in_place)
@@ -146,19 +146,19 @@ weft_tensor *weft_relu_in_place(weft_tape *tape, weft_tensor *x)
 
 weft_tensor *weft_sigmoid(weft_tape *tape, weft_tensor *x)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     return map(tape, &sigmoid_type, x, wfi_sigmoid);
 }
 
 weft_tensor *weft_tanh(weft_tape *tape, weft_tensor *x)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     return map(tape, &tanh_type, x, wfi_tanh);
 }
 
 weft_tensor *weft_log(weft_tape *tape, weft_tensor *x)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     wfi_op op;
     if (!wfi_op_begin(&op, tape, &log_type, 0, &x, 1))
         return NULL;

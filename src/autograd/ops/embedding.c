@@ -128,7 +128,7 @@ static void run_embedding(wfi_op *op, weft_tensor *index, const weft_embedding_o
 weft_tensor *weft_embedding_sized(weft_tape *tape, weft_tensor *weight, weft_tensor *index,
                                   const weft_embedding_options *options, size_t size)
 {
-    WFI_LIVE(tape, weight, index);
+    WFI_CHECK_HANDLE(tape, weight, index);
     wfi_op op;
     weft_embedding_options own;
     options = WFI_SIZED(options, size, &own);
@@ -260,7 +260,7 @@ weft_tensor *weft_embedding_bag_sized(weft_tape *tape, weft_tensor *weight, weft
                                       weft_tensor *sample_weights, const weft_embedding_bag_options *options,
                                       size_t size)
 {
-    WFI_LIVE(tape, weight, index, offsets, sample_weights);
+    WFI_CHECK_HANDLE(tape, weight, index, offsets, sample_weights);
     wfi_op op;
     weft_embedding_bag_options own;
     options = WFI_SIZED(options, size, &own);

@@ -69,7 +69,7 @@ static void keep(wfi_op *op, int dim, weft_tensor *index)
 
 weft_tensor *weft_take_along_dim(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index)
 {
-    WFI_LIVE(tape, x, index);
+    WFI_CHECK_HANDLE(tape, x, index);
     wfi_op op;
     if (!wfi_op_needs(tape, &gather_type, x, "x") || !wfi_op_needs(tape, &gather_type, index, "the index") ||
         !wfi_op_begin(&op, tape, &gather_type, WFI_OP_ANY_DTYPE, &x, 1))
@@ -86,7 +86,7 @@ weft_tensor *weft_take_along_dim(weft_tape *tape, weft_tensor *x, int dim, weft_
 
 weft_tensor *weft_index_select(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index)
 {
-    WFI_LIVE(tape, x, index);
+    WFI_CHECK_HANDLE(tape, x, index);
     wfi_op op;
     if (!wfi_op_needs(tape, &index_select_type, x, "x") ||
         !wfi_op_needs(tape, &index_select_type, index, "the index") ||
@@ -112,7 +112,7 @@ weft_tensor *weft_index_select(weft_tape *tape, weft_tensor *x, int dim, weft_te
 
 weft_tensor *weft_scatter_add(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index, weft_tensor *source)
 {
-    WFI_LIVE(tape, x, index, source);
+    WFI_CHECK_HANDLE(tape, x, index, source);
     wfi_op op;
     const wfi_node_type *type = &scatter_add_type;
     if (!wfi_op_needs(tape, type, x, "x") || !wfi_op_needs(tape, type, index, "the index") ||

@@ -54,7 +54,7 @@ static void fail_of_shapes(wfi_op *op, size_t which)
 
 weft_tensor *weft_stack(weft_tape *tape, weft_tensors xs, int dim)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     wfi_op op;
     if (!wfi_op_begin_list(&op, tape, &stack_type, xs, 1))
         return NULL;
@@ -97,7 +97,7 @@ static void set_starts(wfi_op *op, int dim, int64_t *starts)
 
 weft_tensor *weft_concat(weft_tape *tape, weft_tensors xs, int dim)
 {
-    WFI_LIVE(tape);
+    WFI_CHECK_HANDLE(tape);
     wfi_op op;
     if (!wfi_op_begin_list(&op, tape, &concat_type, xs, 1))
         return NULL;

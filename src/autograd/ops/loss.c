@@ -64,13 +64,13 @@ static weft_tensor *softmax(weft_tape *tape, const wfi_node_type *type, weft_ten
 
 weft_tensor *weft_softmax(weft_tape *tape, weft_tensor *x, int dim)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     return softmax(tape, &softmax_type, x, dim);
 }
 
 weft_tensor *weft_log_softmax(weft_tape *tape, weft_tensor *x, int dim)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     return softmax(tape, &log_softmax_type, x, dim);
 }
 
@@ -153,13 +153,13 @@ static weft_tensor *nll(weft_tape *tape, const wfi_node_type *type, weft_tensor 
 weft_tensor *weft_nll_loss_reduced(weft_tape *tape, weft_tensor *log_probabilities, weft_tensor *target,
                                    weft_reduction reduction)
 {
-    WFI_LIVE(tape, log_probabilities, target);
+    WFI_CHECK_HANDLE(tape, log_probabilities, target);
     return nll(tape, &nll_loss_type, log_probabilities, target, reduction);
 }
 
 weft_tensor *weft_mse_loss_reduced(weft_tape *tape, weft_tensor *x, weft_tensor *target, weft_reduction reduction)
 {
-    WFI_LIVE(tape, x, target);
+    WFI_CHECK_HANDLE(tape, x, target);
     wfi_op op;
     if (!wfi_op_needs(tape, &mse_loss_type, x, "x") || !wfi_op_needs(tape, &mse_loss_type, target, "the target") ||
         !wfi_op_begin(&op, tape, &mse_loss_type, 0, (weft_tensor *[]){x, target}, 2))
@@ -180,7 +180,7 @@ weft_tensor *weft_mse_loss_reduced(weft_tape *tape, weft_tensor *x, weft_tensor 
 weft_tensor *weft_cross_entropy_reduced(weft_tape *tape, weft_tensor *scores, weft_tensor *target,
                                         weft_reduction reduction)
 {
-    WFI_LIVE(tape, scores, target);
+    WFI_CHECK_HANDLE(tape, scores, target);
     if (!wfi_op_needs(tape, &cross_entropy_type, scores, "the first operand"))
         return NULL;
     return nll(tape, &cross_entropy_type, weft_log_softmax(tape, scores, weft_tensor_ndim(scores) > 1 ? 1 : 0), target,
@@ -189,18 +189,18 @@ weft_tensor *weft_cross_entropy_reduced(weft_tape *tape, weft_tensor *scores, we
 
 weft_tensor *weft_nll_loss(weft_tape *tape, weft_tensor *log_probabilities, weft_tensor *target)
 {
-    WFI_LIVE(tape, log_probabilities, target);
+    WFI_CHECK_HANDLE(tape, log_probabilities, target);
     return weft_nll_loss_reduced(tape, log_probabilities, target, WEFT_REDUCTION_MEAN);
 }
 
 weft_tensor *weft_cross_entropy(weft_tape *tape, weft_tensor *scores, weft_tensor *target)
 {
-    WFI_LIVE(tape, scores, target);
+    WFI_CHECK_HANDLE(tape, scores, target);
     return weft_cross_entropy_reduced(tape, scores, target, WEFT_REDUCTION_MEAN);
 }
 
 weft_tensor *weft_mse_loss(weft_tape *tape, weft_tensor *x, weft_tensor *target)
 {
-    WFI_LIVE(tape, x, target);
+    WFI_CHECK_HANDLE(tape, x, target);
     return weft_mse_loss_reduced(tape, x, target, WEFT_REDUCTION_MEAN);
 }

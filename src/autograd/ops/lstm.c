@@ -224,7 +224,7 @@ static bool check_call(const lstm_call *call, const weft_tensor *x)
 weft_tensor *weft_lstm_sized(weft_tape *tape, weft_tensor *x, weft_tensor *h0, weft_tensor *c0, weft_tensors weights,
                              const weft_lstm_options *options, size_t size, weft_tensor **h_n, weft_tensor **c_n)
 {
-    WFI_LIVE(tape, x, h0, c0);
+    WFI_CHECK_HANDLE(tape, x, h0, c0);
     lstm_call call = {.tape = tape, .h0 = h0, .c0 = c0, .weights = weights};
     if (h_n)
         *h_n = NULL;

@@ -126,7 +126,7 @@ weft_tensor *weft_batch_norm2d_sized(weft_tape *tape, weft_tensor *x, weft_tenso
                                      weft_tensor *running_mean, weft_tensor *running_var,
                                      const weft_batch_norm_options *options, size_t size)
 {
-    WFI_LIVE(tape, x, weight, bias, running_mean, running_var);
+    WFI_CHECK_HANDLE(tape, x, weight, bias, running_mean, running_var);
     wfi_op op;
     weft_batch_norm_options own;
     options = WFI_SIZED(options, size, &own);

@@ -45,7 +45,7 @@ static void check_pool(wfi_op *op, const wfi_pool2d *how)
 
 weft_tensor *weft_max_pool2d_sized(weft_tape *tape, weft_tensor *x, const weft_max_pool2d_options *options, size_t size)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     wfi_op op;
     weft_shape shape = {0, {0}};
     weft_max_pool2d_options own;
@@ -69,7 +69,7 @@ weft_tensor *weft_max_pool2d_sized(weft_tape *tape, weft_tensor *x, const weft_m
 
 weft_tensor *weft_adaptive_avg_pool2d(weft_tape *tape, weft_tensor *x, int64_t height, int64_t width)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     wfi_op op;
     weft_shape shape = {0, {0}};
     if (!wfi_op_begin(&op, tape, &adaptive_avg_pool2d_type, 0, &x, 1))

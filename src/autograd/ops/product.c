@@ -20,7 +20,7 @@ static const wfi_node_type matmul_type = {.name = "matmul", .backward = matmul_b
 
 weft_tensor *weft_matmul(weft_tape *tape, weft_tensor *a, weft_tensor *b)
 {
-    WFI_LIVE(tape, a, b);
+    WFI_CHECK_HANDLE(tape, a, b);
     wfi_op op;
     if (!wfi_op_needs(tape, &matmul_type, a, "the first operand") ||
         !wfi_op_needs(tape, &matmul_type, b, "the second operand") ||
@@ -100,7 +100,7 @@ static weft_status run_linear(wfi_op *op, weft_tensor *y)
 
 weft_tensor *weft_linear(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias)
 {
-    WFI_LIVE(tape, x, weight, bias);
+    WFI_CHECK_HANDLE(tape, x, weight, bias);
     wfi_op op;
     if (!wfi_op_needs(tape, &linear_type, x, "x") || !wfi_op_needs(tape, &linear_type, weight, "the weight") ||
         !wfi_op_begin(&op, tape, &linear_type, 0, (weft_tensor *[]){x, weight, bias}, 3))

@@ -46,31 +46,31 @@ static weft_tensor *reduce_dim(weft_tape *tape, const wfi_node_type *type, weft_
 
 weft_tensor *weft_sum(weft_tape *tape, weft_tensor *x)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     return reduce_all(tape, &sum_type, x);
 }
 
 weft_tensor *weft_mean(weft_tape *tape, weft_tensor *x)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     return reduce_all(tape, &mean_type, x);
 }
 
 weft_tensor *weft_sum_dim(weft_tape *tape, weft_tensor *x, int dim, bool keep)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     return reduce_dim(tape, &sum_type, x, dim, keep);
 }
 
 weft_tensor *weft_mean_dim(weft_tape *tape, weft_tensor *x, int dim, bool keep)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     return reduce_dim(tape, &mean_type, x, dim, keep);
 }
 
 weft_tensor *weft_argmax(weft_tape *tape, weft_tensor *x, int dim)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     wfi_op op;
     if (!wfi_op_begin(&op, tape, &argmax_type, WFI_OP_ANY_DTYPE, &x, 1))
         return NULL;

@@ -73,7 +73,7 @@ static weft_tensor *reshape(wfi_op *op, weft_shape shape)
 
 weft_tensor *weft_flatten(weft_tape *tape, weft_tensor *x, int from_dim)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     wfi_op op;
     weft_shape shape = {1, {1}};
     if (!begin_view(&op, tape, &flatten_type, 0, x))
@@ -89,14 +89,14 @@ weft_tensor *weft_flatten(weft_tape *tape, weft_tensor *x, int from_dim)
 
 weft_tensor *weft_reshape(weft_tape *tape, weft_tensor *x, weft_shape shape)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     wfi_op op;
     return begin_view(&op, tape, &reshape_type, 0, x) ? reshape(&op, shape) : NULL;
 }
 
 weft_tensor *weft_transpose(weft_tape *tape, weft_tensor *x, int dim0, int dim1)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     wfi_op op;
     if (!begin_view(&op, tape, &transpose_type, WFI_OP_ANY_STRIDES, x))
         return NULL;
@@ -120,7 +120,7 @@ static void remember_place(wfi_op *op, int dim, bool dropped, int64_t start)
 
 weft_tensor *weft_narrow(weft_tape *tape, weft_tensor *x, int dim, int64_t start, int64_t length)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     wfi_op op;
     if (!begin_view(&op, tape, &narrow_type, WFI_OP_ANY_STRIDES, x))
         return NULL;
@@ -138,7 +138,7 @@ weft_tensor *weft_narrow(weft_tape *tape, weft_tensor *x, int dim, int64_t start
 
 weft_tensor *weft_select(weft_tape *tape, weft_tensor *x, int dim, int64_t index)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     wfi_op op;
     if (!begin_view(&op, tape, &select_type, WFI_OP_ANY_STRIDES, x))
         return NULL;
@@ -154,7 +154,7 @@ weft_tensor *weft_select(weft_tape *tape, weft_tensor *x, int dim, int64_t index
 
 weft_tensor *weft_clone(weft_tape *tape, weft_tensor *x)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     wfi_op op;
     if (!begin_view(&op, tape, &clone_type, WFI_OP_ANY_STRIDES, x))
         return NULL;
@@ -164,7 +164,7 @@ weft_tensor *weft_clone(weft_tape *tape, weft_tensor *x)
 
 weft_tensor *weft_detach(weft_tape *tape, weft_tensor *x)
 {
-    WFI_LIVE(tape, x);
+    WFI_CHECK_HANDLE(tape, x);
     wfi_op op;
     weft_tensor *view = NULL;
     if (!begin_view(&op, tape, &detach_type, WFI_OP_ANY_STRIDES, x))

@@ -337,7 +337,7 @@ static weft_status spawn(const weft_job_options *options, weft_job **out, weft_e
     weft_job *job = wfi_calloc(1, sizeof(*job) + (size_t)options->count * sizeof(*job->processes));
     if (!job)
         return spawn_fail(error, WEFT_ERR_MEMORY, "cannot make a job", ENOMEM);
-    WFI_BEGIN(job);
+    WFI_HANDLE_INIT(job);
     job->count = options->count;
     weft_status status = make_secret(job, error);
     if (!status)

@@ -35,7 +35,7 @@
 
 int weft_job_pid(const weft_job *job, int rank)
 {
-    WFI_LIVE(job);
+    WFI_CHECK_HANDLE(job);
     return job && rank >= 1 && rank <= job->count ? (int)job->processes[rank - 1].pid : 0;
 }
 
@@ -300,7 +300,7 @@ static weft_status log_status(const weft_job *job, weft_status status, int64_t w
 
 weft_status weft_job_close(weft_job *job, int64_t wait_ms, int *worst_exit)
 {
-    WFI_LIVE(job);
+    WFI_CHECK_HANDLE(job);
     if (!job)
         return WEFT_OK;
     if (wait_ms < WEFT_FOREVER) {

@@ -65,7 +65,7 @@ static weft_agent *make_agent(void)
     if (!agent)
         return NULL;
     memset(agent, 0, sizeof(*agent));
-    WFI_BEGIN(agent);
+    WFI_HANDLE_INIT(agent);
     atomic_init(&agent->refs, 1);
     atomic_fetch_add(&agents, 1);
     pthread_mutex_init(&agent->function_lock, NULL);
@@ -335,7 +335,7 @@ static void stop_from_outside(weft_agent *agent)
     close_components(agent);
     wfi_membership_fini(agent);
     weft_future_unref(agent->terminated);
-    WFI_END(agent);
+    WFI_HANDLE_END(agent);
     wfi_agent_unref(agent);
 }
 
@@ -367,7 +367,7 @@ static bool become_ender(weft_agent *agent, bool stops)
 
 void weft_agent_stop(weft_agent *agent)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (!agent || is_refused(agent, "weft_agent_stop") || !wfi_agent_enter(agent))
         return;
     bool is_inside = wfi_agent_is_inside(agent);
@@ -385,7 +385,7 @@ void weft_agent_stop(weft_agent *agent)
 
 weft_status weft_agent_close(weft_agent *agent, int64_t timeout_ms)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (!agent)
         return WEFT_OK;
     if (is_refused(agent, "weft_agent_close") || !wfi_agent_enter(agent))
@@ -423,7 +423,7 @@ weft_status weft_agent_close(weft_agent *agent, int64_t timeout_ms)
 
 weft_status weft_agent_end_job(weft_agent *agent, const char *why)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (!agent)
         return wfi_refuse_null("weft_agent_end_job", "the agent");
     if (agent->forked)

@@ -195,7 +195,7 @@ static weft_status serve(weft_agent *agent, weft_future *served, int64_t wait_ms
 
 weft_status weft_agent_serve(weft_agent *agent, int64_t wait_ms)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (!agent)
         return wfi_refuse_null("weft_agent_serve", "the agent");
     if (wait_ms < WEFT_FOREVER)

@@ -199,7 +199,7 @@ weft_status wfi_function_register_user(weft_agent *agent, const weft_function *f
 /* Returns only the code; the log names the faulty field. */
 weft_status weft_agent_register_sized(weft_agent *agent, const weft_function *function, size_t size)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     weft_error *error = NULL;
     if (!agent)
         return wfi_refuse_null("weft_agent_register", "the agent");

@@ -29,13 +29,13 @@ void wfi_complete_future(weft_future *future, const weft_values *values, const w
 
 weft_future *weft_future_create(weft_agent *agent)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     return agent ? wfi_future_create(agent->executor, wfi_net_driver(agent->net)) : wfi_future_create(NULL, NULL);
 }
 
 const weft_values *weft_future_values(const weft_future *future)
 {
-    WFI_LIVE(future);
+    WFI_CHECK_HANDLE(future);
     if (wfi_future_payload_kind(future) != wfi_values_drop)
         return NULL;
     return weft_future_payload(future);
@@ -43,7 +43,7 @@ const weft_values *weft_future_values(const weft_future *future)
 
 weft_tensor *weft_future_tensor(const weft_future *future, size_t index)
 {
-    WFI_LIVE(future);
+    WFI_CHECK_HANDLE(future);
     weft_tensor *tensor = NULL;
     weft_status status = wfi_values_get(weft_future_values(future), index, WEFT_TYPE_TENSOR, &tensor, sizeof(tensor));
     return status ? NULL : tensor;

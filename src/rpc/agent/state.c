@@ -50,13 +50,13 @@ weft_status wfi_agent_usable(const weft_agent *agent)
 
 int weft_agent_rank(const weft_agent *agent)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     return agent ? agent->options.values.rank : -1;
 }
 
 int weft_agent_world_size(const weft_agent *agent)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     return agent ? agent->options.values.world_size : 0;
 }
 
@@ -64,7 +64,7 @@ _Static_assert((int)WEFT_LANE_CONTROL == (int)WFI_CONTROL && (int)WEFT_LANE_BULK
 
 weft_status weft_agent_fabric(const weft_agent *agent, int rank, weft_lane lane, char *out, size_t room)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (!agent)
         return wfi_refuse_null("weft_agent_fabric", "the agent");
     if (!out)
@@ -88,33 +88,33 @@ weft_status weft_agent_fabric(const weft_agent *agent, int rank, weft_lane lane,
 
 int weft_agent_store_port(const weft_agent *agent)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     return agent && !agent->options.values.sim ? agent->options.values.master_port : 0;
 }
 
 /* Called by signal handlers: takes no lock, allocates nothing. */
 void weft_agent_wake(weft_agent *agent)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (agent && !agent->forked)
         wfi_net_call_program(agent->net);
 }
 
 bool weft_agent_clear_wake(weft_agent *agent)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     return agent && wfi_net_clear_call(agent->net);
 }
 
 uint64_t weft_agent_now_ns(const weft_agent *agent)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     return agent ? wfi_now(wfi_net_clock(agent->net)) : 0;
 }
 
 weft_status weft_agent_status(const weft_agent *agent)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (!agent)
         return wfi_refuse_null("weft_agent_status", "the agent");
     if (agent->forked)
@@ -142,7 +142,7 @@ size_t wfi_agent_progress(weft_agent *agent, int64_t wait_ms)
 
 size_t weft_agent_progress(weft_agent *agent, int64_t wait_ms)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (!agent || !agent->options.values.no_threads || agent->forked)
         return 0;
     size_t ran = run_handlers(agent);
@@ -152,7 +152,7 @@ size_t weft_agent_progress(weft_agent *agent, int64_t wait_ms)
 
 weft_status weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (!agent)
         return wfi_refuse_null("weft_agent_set_call_timeout", "the agent");
     if (timeout_ms < WEFT_FOREVER)
@@ -168,7 +168,7 @@ weft_status weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)
 
 void weft_agent_stats_sized(const weft_agent *agent, weft_stats *out, size_t size)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     weft_stats stats = {0};
     if (!out)
         return;

@@ -66,7 +66,7 @@ int wfi_agent_find(weft_agent *agent, const char *name, bool leaving_too)
 
 int weft_agent_find(const weft_agent *agent, const char *name)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (!agent || !name || agent->forked)
         return -1;
     return wfi_agent_find((weft_agent *)agent, name, false); /* changes only a cache, so the user's pointer is const */
@@ -100,7 +100,7 @@ static const char *give_name(weft_agent *agent, const char *name)
 
 const char *weft_agent_name(const weft_agent *agent, int rank)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (!agent || agent->forked)
         return NULL;
     wfi_net_lock(agent->net);
@@ -126,7 +126,7 @@ weft_status wfi_agent_peer_status(const weft_agent *agent, int rank)
 
 bool weft_agent_alive(const weft_agent *agent, int rank)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (!agent)
         return false;
     wfi_net_lock(agent->net);
@@ -137,7 +137,7 @@ bool weft_agent_alive(const weft_agent *agent, int rank)
 
 void weft_agent_worker_sized(const weft_agent *agent, int rank, weft_worker *out, size_t size)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     weft_worker worker = {rank, 0};
     if (agent) {
         wfi_net_lock(agent->net);
@@ -151,7 +151,7 @@ void weft_agent_worker_sized(const weft_agent *agent, int rank, weft_worker *out
 
 size_t weft_agent_workers_sized(const weft_agent *agent, weft_worker *out, size_t size, size_t capacity)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     size_t count = 0;
     if (!agent)
         return 0;
@@ -217,12 +217,12 @@ static weft_status change_watch(weft_agent *agent, int rank, int by)
 
 weft_status weft_agent_watch(weft_agent *agent, int rank)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     return change_watch(agent, rank, 1);
 }
 
 weft_status weft_agent_unwatch(weft_agent *agent, int rank)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     return change_watch(agent, rank, -1);
 }

@@ -182,7 +182,7 @@ static void destroy_batcher(wfi_runner *runner)
 
 weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, const int *ranks, size_t count)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     const int *copy = NULL;
     weft_error *error = NULL;
     if (!agent || !function)

@@ -9,13 +9,13 @@
 
 size_t weft_batch_count(const weft_batch *batch)
 {
-    WFI_LIVE(batch);
+    WFI_CHECK_HANDLE(batch);
     return batch ? batch->count : 0;
 }
 
 weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index)
 {
-    WFI_LIVE(batch);
+    WFI_CHECK_HANDLE(batch);
     const weft_type *takes = batch ? batch->batcher->function->takes : NULL;
     size_t before = 0;
     for (size_t i = 0; takes && i < WEFT_MAX_SIGNATURE && takes[i] != WEFT_TYPE_NONE; i++) {
@@ -28,19 +28,19 @@ weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index)
 
 weft_call *weft_batch_call(const weft_batch *batch, size_t row)
 {
-    WFI_LIVE(batch);
+    WFI_CHECK_HANDLE(batch);
     return batch && row < batch->count ? batch->calls[row] : NULL;
 }
 
 weft_agent *weft_batch_agent(const weft_batch *batch)
 {
-    WFI_LIVE(batch);
+    WFI_CHECK_HANDLE(batch);
     return batch ? batch->agent : NULL;
 }
 
 void weft_batch_fail(weft_batch *batch, weft_status code, const char *format, ...)
 {
-    WFI_LIVE(batch);
+    WFI_CHECK_HANDLE(batch);
     if (!batch || batch->error)
         return;
     wfi_error_detail detail = {.code = WEFT_ERR_REMOTE,
@@ -78,7 +78,7 @@ static const char *problem_with(const weft_batch *batch, size_t index, const wef
 
 void weft_batch_give(weft_batch *batch, size_t index, weft_tensor *rows)
 {
-    WFI_LIVE(batch, rows);
+    WFI_CHECK_HANDLE(batch, rows);
     if (!batch)
         return;
     const char *problem = problem_with(batch, index, rows);
@@ -101,7 +101,7 @@ void weft_batch_give(weft_batch *batch, size_t index, weft_tensor *rows)
 
 weft_batch *weft_batch_defer(weft_batch *batch)
 {
-    WFI_LIVE(batch);
+    WFI_CHECK_HANDLE(batch);
     if (batch)
         batch->deferred = true;
     return batch;
@@ -110,7 +110,7 @@ weft_batch *weft_batch_defer(weft_batch *batch)
 weft_status weft_batch_stats_read_sized(const weft_agent *const_agent, const char *function, weft_batch_stats *out,
                                         size_t size)
 {
-    WFI_LIVE(const_agent);
+    WFI_CHECK_HANDLE(const_agent);
     weft_agent *agent = (weft_agent *)const_agent; /* changes only its locks */
     weft_batch_stats stats = {0};
     if (out)

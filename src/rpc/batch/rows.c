@@ -69,7 +69,7 @@ static weft_batch *open_batch(wfi_batcher *batcher, wfi_shape_class *class)
     weft_batch *batch = wfi_calloc(1, sizeof(*batch));
     if (!batch)
         return NULL;
-    WFI_BEGIN(batch);
+    WFI_HANDLE_INIT(batch);
     batch->batcher = batcher;
     batch->agent = wfi_agent_ref(batcher->agent);
     batch->class = class;

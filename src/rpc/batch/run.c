@@ -202,7 +202,7 @@ static void finish_batch(weft_batch *batch, weft_status status, int holds)
 {
     take_tape_error(batch);
     answer_all(batch, status);
-    WFI_END(batch);
+    WFI_HANDLE_END(batch);
     run_the_next(batch);
     if (batch->slot.drop)
         batch->slot.drop(batch->slot.value);
@@ -216,7 +216,7 @@ static void finish_batch(weft_batch *batch, weft_status status, int holds)
 
 void weft_batch_finish(weft_batch *batch, weft_status status)
 {
-    WFI_LIVE(batch);
+    WFI_CHECK_HANDLE(batch);
     if (!batch)
         return;
     if (!batch->deferred)

@@ -116,7 +116,7 @@ weft_status wfi_rpc_start_reserved(weft_agent *agent, weft_target to, const wfi_
 weft_status weft_rpc_async_sized(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
                                  const weft_rpc_options *options, size_t size, weft_future **out)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     weft_rpc_options own;
     weft_future *future = NULL;
     weft_error *error = NULL;
@@ -174,7 +174,7 @@ weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const we
 weft_status weft_rpc_sync_sized(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
                                 const weft_rpc_options *options, size_t size, weft_values **out)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     weft_rpc_options own;
     weft_future *future;
     options = wfi_rpc_options(options, size, function, &own);

@@ -181,7 +181,7 @@ static weft_status start_to_here(weft_rref *rref, const weft_rpc_options *option
 
 weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     weft_future *future = NULL;
     if (!rref || !out)
         return wfi_refuse_null("weft_rref_to_here_async", rref ? "out" : "the handle");
@@ -193,7 +193,7 @@ weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_fu
 
 weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out, weft_error **error)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     weft_future *future = NULL;
     weft_error *why = NULL;
     weft_rpc_options options = {.timeout_ms = timeout_ms, .error = &why};
@@ -248,7 +248,7 @@ static weft_future *created(weft_rref *rref)
 
 weft_future *weft_rref_created(weft_rref *rref)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     weft_future *future = NULL;
     if (!rref) {
         weft_error *error = weft_error_create(WEFT_ERR_INVALID, "weft_rref_created: the handle is NULL");

@@ -36,7 +36,7 @@ weft_status weft_rpc_multicast_sized(weft_agent *agent, const weft_target *to, s
                                      weft_args arguments, const weft_rpc_options *options, size_t size,
                                      weft_future **out)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     weft_rpc_options own;
     wfi_shared_body *packed = NULL;
     weft_future *all = NULL;

@@ -13,7 +13,7 @@
 weft_status weft_rpc_remote_sized(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
                                   const weft_rpc_options *options, size_t size, weft_rref **out)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     weft_rpc_options own;
     weft_error *error = NULL;
     weft_rref *rref;
@@ -133,7 +133,7 @@ weft_status wfi_rref_start_reserved(weft_rref *rref, const wfi_reserved_call *ca
 weft_status weft_rref_rpc_async_sized(weft_rref *rref, const char *function, weft_args arguments,
                                       const weft_rpc_options *options, size_t size, weft_future **out)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     weft_rpc_options own;
     options = wfi_rpc_options(options, size, function, &own);
     return options ? call_on_owner(rref, &(rref_question){function, arguments, options}, out, NULL, false)
@@ -143,7 +143,7 @@ weft_status weft_rref_rpc_async_sized(weft_rref *rref, const char *function, wef
 weft_status weft_rref_rpc_remote_sized(weft_rref *rref, const char *function, weft_args arguments,
                                        const weft_rpc_options *options, size_t size, weft_rref **out)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     weft_rpc_options own;
     options = wfi_rpc_options(options, size, function, &own);
     return options ? call_on_owner(rref, &(rref_question){function, arguments, options}, NULL, out, true)
@@ -153,7 +153,7 @@ weft_status weft_rref_rpc_remote_sized(weft_rref *rref, const char *function, we
 weft_status weft_rref_rpc_sync_sized(weft_rref *rref, const char *function, weft_args arguments,
                                      const weft_rpc_options *options, size_t size, weft_values **out)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     weft_rpc_options own;
     weft_future *future;
     weft_status status = WEFT_OK;

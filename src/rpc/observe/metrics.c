@@ -69,7 +69,7 @@ static bool is_wanted(const wfi_metric *row, weft_metric_side side, int rank, co
 weft_status weft_metrics_read_sized(const weft_agent *agent, weft_metric_side side, int rank, const char *function,
                                     weft_call_metrics *out, size_t size)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     wfi_metric **rows = NULL;
     wfi_histogram sum;
     uint64_t failed = 0;
@@ -256,7 +256,7 @@ static weft_status write_all(const weft_agent *agent, FILE *to)
  * for the reader of a pipe. */
 weft_status weft_metrics_write(const weft_agent *agent, FILE *to)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     char *written = NULL;
     size_t size = 0;
     if (!agent || !to)

@@ -154,7 +154,7 @@ _Static_assert(WEFT_TRACE_NAME_MAX <= WFI_FUNCTION_NAME_MAX, "a record has room 
 
 weft_status weft_trace_begin(weft_agent *agent, const char *name, weft_trace_span *span)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (!span)
         return wfi_refuse_null("weft_trace_begin", "span");
     span->agent = NULL;
@@ -176,7 +176,7 @@ weft_status weft_trace_end(weft_trace_span *span)
         return wfi_refuse(WEFT_ERR_INVALID, "weft_trace_end: span is %s: pass one that weft_trace_begin began, once",
                           span ? "not begun, or ended" : "NULL");
     weft_agent *agent = span->agent;
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     span->agent = NULL;
     if (!agent->observer->trace)
         return WEFT_OK;

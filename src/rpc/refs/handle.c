@@ -12,19 +12,19 @@
 
 int weft_rref_owner(const weft_rref *rref)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     return rref ? (int)rref->name.owner : -1;
 }
 
 bool weft_rref_is_owner(const weft_rref *rref)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     return rref && rref->value;
 }
 
 bool weft_rref_confirmed(const weft_rref *rref)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     if (!rref || !wfi_agent_enter_locked(rref->agent))
         return false;
     bool confirmed = rref->confirmed;
@@ -34,7 +34,7 @@ bool weft_rref_confirmed(const weft_rref *rref)
 
 weft_status weft_rref_local_value(weft_rref *rref, int64_t wait_ms, weft_value *out)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     if (!rref || !out)
         return wfi_refuse_null("weft_rref_local_value", rref ? "out" : "the handle");
     if (!rref->value)
@@ -161,7 +161,7 @@ static weft_status create_made(weft_agent *agent, void *payload, weft_drop_fn dr
 
 weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **out, weft_error **error)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     weft_values *values;
     if (!agent || !out)
         return wfi_refuse_null_to(error, "weft_rref_create", agent ? "out" : "the agent");
@@ -174,7 +174,7 @@ weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **ou
 weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop, weft_rref **out,
                                     weft_error **error)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     if (!agent || !out) {
         if (drop)
             drop(object);
@@ -187,7 +187,7 @@ weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_f
 weft_status weft_rref_create_typed_sized(weft_agent *agent, const weft_object_type *type, size_t size, void *object,
                                          weft_rref **out, weft_error **error)
 {
-    WFI_LIVE(agent);
+    WFI_CHECK_HANDLE(agent);
     weft_object_type own;
     if (!type || !object)
         return wfi_refuse_null_to(error, "weft_rref_create_typed", type ? "the object" : "the type");

@@ -49,7 +49,7 @@ weft_error *wfi_object_stays(const wfi_object *object, int owner)
 
 weft_status weft_rref_local_object(weft_rref *rref, void **out)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     if (!rref || !out)
         return wfi_refuse_null("weft_rref_local_object", rref ? "out" : "the handle");
     if (!rref->value)
@@ -64,7 +64,7 @@ weft_status weft_rref_local_object(weft_rref *rref, void **out)
 weft_status weft_rref_local_typed_sized(weft_rref *rref, const weft_object_type *type, size_t size, int64_t wait_ms,
                                         void **out)
 {
-    WFI_LIVE(rref);
+    WFI_CHECK_HANDLE(rref);
     weft_object_type own;
     if (!rref || !type || !out)
         return wfi_refuse_null("weft_rref_local_typed", !rref ? "the handle" : type ? "out" : "the type");

@@ -62,7 +62,7 @@ void wfi_serve_end_watch(weft_call *call)
 
 bool weft_call_cancelled(const weft_call *call)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     if (!call || atomic_load(&call->cancel_reason))
         return true;
     if (call->deadline_ns == WFI_NEVER)
@@ -76,7 +76,7 @@ bool weft_call_cancelled(const weft_call *call)
 
 weft_future *weft_call_cancellation(weft_call *call)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     if (!call)
         return NULL;
     weft_agent *agent = call->agent;

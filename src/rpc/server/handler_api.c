@@ -22,44 +22,44 @@ static const weft_value *argument(const weft_call *call, size_t index, weft_type
 
 size_t weft_call_count(const weft_call *call)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     return call ? weft_values_count(call->args) : 0;
 }
 
 weft_type weft_call_type(const weft_call *call, size_t index)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     return call ? weft_values_type(call->args, index) : WEFT_TYPE_NONE;
 }
 
 bool weft_call_bool(const weft_call *call, size_t index)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     return argument(call, index, WEFT_TYPE_BOOL)->as.boolean;
 }
 
 int64_t weft_call_i64(const weft_call *call, size_t index)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     return argument(call, index, WEFT_TYPE_I64)->as.i64;
 }
 
 double weft_call_f64(const weft_call *call, size_t index)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     return argument(call, index, WEFT_TYPE_F64)->as.f64;
 }
 
 const char *weft_call_string(const weft_call *call, size_t index)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     const weft_value *value = argument(call, index, WEFT_TYPE_STRING);
     return value->as.bytes.data ? value->as.bytes.data : "";
 }
 
 const void *weft_call_bytes(const weft_call *call, size_t index, size_t *size)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     const weft_value *value = argument(call, index, WEFT_TYPE_BYTES);
     if (size)
         *size = value->as.bytes.size;
@@ -68,43 +68,43 @@ const void *weft_call_bytes(const weft_call *call, size_t index, size_t *size)
 
 weft_tensor *weft_call_tensor(const weft_call *call, size_t index)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     return argument(call, index, WEFT_TYPE_TENSOR)->as.tensor;
 }
 
 weft_tensors weft_call_tensors(const weft_call *call, size_t index)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     return argument(call, index, WEFT_TYPE_TENSORS)->as.tensors;
 }
 
 weft_rref *weft_call_rref(const weft_call *call, size_t index)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     return argument(call, index, WEFT_TYPE_RREF)->as.rref;
 }
 
 weft_args weft_call_list(const weft_call *call, size_t index)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     return argument(call, index, WEFT_TYPE_LIST)->as.list;
 }
 
 weft_agent *weft_call_agent(const weft_call *call)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     return call ? call->agent : NULL;
 }
 
 int weft_call_from(const weft_call *call)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     return call ? call->from : -1;
 }
 
 int64_t weft_call_time_left(const weft_call *call)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     if (!call)
         return 0;
     if (call->deadline_ns == WFI_NEVER)
@@ -120,7 +120,7 @@ int64_t weft_call_time_left(const weft_call *call)
 
 void weft_call_fail(weft_call *call, weft_status code, const char *format, ...)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     if (!call || call->error)
         return;
     wfi_error_detail detail = {.code = WEFT_ERR_REMOTE,
@@ -135,7 +135,7 @@ void weft_call_fail(weft_call *call, weft_status code, const char *format, ...)
 
 void weft_call_fail_with(weft_call *call, const weft_error *error)
 {
-    WFI_LIVE(call, error);
+    WFI_CHECK_HANDLE(call, error);
     if (!call || call->error || !error)
         return;
     weft_status code = weft_error_code(error);
@@ -193,7 +193,7 @@ static void refuse_results(weft_call *call, weft_status status, weft_args result
 
 void weft_call_give(weft_call *call, weft_args results)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     char problem[128];
     if (!call)
         return;
@@ -232,7 +232,7 @@ void weft_call_give(weft_call *call, weft_args results)
 
 void weft_call_give_object_sized(weft_call *call, const weft_object_type *type, size_t size, void *object)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     weft_object_type own;
     const weft_object_type *known = type ? WFI_SIZED(type, size, &own) : NULL;
     weft_drop_fn drop = known ? known->drop : type ? type->drop : NULL;
@@ -271,7 +271,7 @@ void weft_call_give_object_sized(weft_call *call, const weft_object_type *type, 
 
 weft_status weft_call_status(const weft_call *call)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     if (!call)
         return wfi_refuse_null("weft_call_status", "the call");
     if (call->error)
@@ -298,7 +298,7 @@ static void take_slot_error(weft_call *call)
 
 weft_call *weft_call_defer(weft_call *call)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     if (call)
         atomic_store_explicit(&call->deferred, true, memory_order_relaxed);
     return call;
@@ -306,7 +306,7 @@ weft_call *weft_call_defer(weft_call *call)
 
 weft_call *weft_call_defer_keeping(weft_call *call)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     if (call)
         call->keep_arguments = true;
     return weft_call_defer(call);
@@ -341,19 +341,19 @@ void wfi_call_finish(weft_call *call, weft_status status)
     assert(call->stage == WFI_SERVE_SERVING);
     weft_agent *agent = call->agent;
     if (!wfi_agent_enter(agent)) {
-        WFI_END(call);
+        WFI_HANDLE_END(call);
         wfi_serve_finish_late(call);
         return;
     }
     set_outcome(call, status);
-    WFI_END(call);
+    WFI_HANDLE_END(call);
     call->responder->respond(call);
     wfi_agent_leave(agent);
 }
 
 void weft_call_finish(weft_call *call, weft_status status)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     if (!call)
         return;
     if (!call->deferred)

@@ -31,7 +31,7 @@ static weft_error *receive_recorded(weft_call *call, const wfi_inbound *inbound)
             "an argument was recorded under a distributed context, which a function that %s does not take",
             call->function->flags & WEFT_FUNCTION_LAND_ADD ? "adds what lands" : "is served in batches");
     weft_status status = wfi_recording_ops_get()->add_recvs(call->recording, call->peer, 0, call->args, decoded->linked,
-                                                          decoded->linked_count);
+                                                            decoded->linked_count);
     return status ? wfi_call_error(call, status, "the arguments could not be recorded: %s", weft_status_text(status))
                   : NULL;
 }
@@ -92,7 +92,7 @@ weft_status wfi_serve_enter(weft_call *call, uint64_t id)
         wfi_notifications_release(agent, &call->notifications);
         return status;
     }
-    WFI_BEGIN(call);
+    WFI_HANDLE_INIT(call);
     call->id = id;
     call->incarnation =
         call->peer ? wfi_peer_incarnation(call->peer) : wfi_net_member(agent->net, call->from)->incarnation;

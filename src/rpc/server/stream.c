@@ -242,7 +242,7 @@ static void note_refusal(weft_call *call, weft_args item, weft_status status)
 
 weft_status weft_call_send_item(weft_call *call, weft_args item)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     if (!call)
         return wfi_refuse_null("weft_call_send_item", "the call");
     if (!wfi_agent_enter(call->agent))

@@ -58,7 +58,7 @@ void wfi_results_unread(weft_call *call)
 
 weft_future *weft_call_unread(weft_call *call)
 {
-    WFI_LIVE(call);
+    WFI_CHECK_HANDLE(call);
     if (!call)
         return NULL;
     weft_agent *agent = call->agent;
