@@ -63,13 +63,15 @@ static inline bool wfi_handle_was_last(void *handle, int64_t before, const char 
 
 /* WFI_CHECK_HANDLE(a, b, ...): checks up to six pointers to objects. Aborts if one is neither NULL nor live. */
 #define WFI_CHECK_HANDLE(...)                                                                                          \
-    WFI_LIVE_PICK(__VA_ARGS__, WFI_LIVE_6, WFI_LIVE_5, WFI_LIVE_4, WFI_LIVE_3, WFI_LIVE_2, WFI_LIVE_1)(__VA_ARGS__)
-#define WFI_LIVE_PICK(a, b, c, d, e, f, macro, ...) macro
-#define WFI_LIVE_1(a) wfi_handle_check(a, __func__)
-#define WFI_LIVE_2(a, ...) WFI_LIVE_1(a), WFI_LIVE_1(__VA_ARGS__)
-#define WFI_LIVE_3(a, ...) WFI_LIVE_1(a), WFI_LIVE_2(__VA_ARGS__)
-#define WFI_LIVE_4(a, ...) WFI_LIVE_1(a), WFI_LIVE_3(__VA_ARGS__)
-#define WFI_LIVE_5(a, ...) WFI_LIVE_1(a), WFI_LIVE_4(__VA_ARGS__)
-#define WFI_LIVE_6(a, ...) WFI_LIVE_1(a), WFI_LIVE_5(__VA_ARGS__)
+    WFI_CHECK_HANDLE_PICK(__VA_ARGS__, WFI_CHECK_HANDLE_6, WFI_CHECK_HANDLE_5, WFI_CHECK_HANDLE_4, WFI_CHECK_HANDLE_3, \
+                          WFI_CHECK_HANDLE_2, WFI_CHECK_HANDLE_1)                                                      \
+    (__VA_ARGS__)
+#define WFI_CHECK_HANDLE_PICK(a, b, c, d, e, f, macro, ...) macro
+#define WFI_CHECK_HANDLE_1(a) wfi_handle_check(a, __func__)
+#define WFI_CHECK_HANDLE_2(a, ...) WFI_CHECK_HANDLE_1(a), WFI_CHECK_HANDLE_1(__VA_ARGS__)
+#define WFI_CHECK_HANDLE_3(a, ...) WFI_CHECK_HANDLE_1(a), WFI_CHECK_HANDLE_2(__VA_ARGS__)
+#define WFI_CHECK_HANDLE_4(a, ...) WFI_CHECK_HANDLE_1(a), WFI_CHECK_HANDLE_3(__VA_ARGS__)
+#define WFI_CHECK_HANDLE_5(a, ...) WFI_CHECK_HANDLE_1(a), WFI_CHECK_HANDLE_4(__VA_ARGS__)
+#define WFI_CHECK_HANDLE_6(a, ...) WFI_CHECK_HANDLE_1(a), WFI_CHECK_HANDLE_5(__VA_ARGS__)
 
 #endif

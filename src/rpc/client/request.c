@@ -185,7 +185,8 @@ static weft_status seal(wfi_request *call, wfi_recording_source *source, uint64_
     if (!status && source)
         status = wfi_recording_ops_get()->open(source, call->peer, &call->recording);
     if (!status && source)
-        status = wfi_recording_ops_get()->add_sends(call->recording, call->peer, body->linked, body->linked_count, NULL);
+        status =
+            wfi_recording_ops_get()->add_sends(call->recording, call->peer, body->linked, body->linked_count, NULL);
     if (!status)
         status = expose_landing(call);
     if (status)
