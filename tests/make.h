@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * make.h - constructors in a form that nests, as in tensors.h: linear_create(in, out, no_bias, seed, error) is the module
- * of weft_linear_create, or NULL if that fails. The constructors of modules without parameters take no `error`.
+ * make.h - constructors in a form that nests, as in tensors.h: linear_create(in, out, no_bias, seed, error) is the
+ * module of weft_linear_create, or NULL if that fails. The constructors of modules without parameters take no
+ * `error`.
  */
 #ifndef TESTS_MAKE_H
 #define TESTS_MAKE_H

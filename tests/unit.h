@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-/* UNIT_MAIN(this, that) at the end of a file: a program that runs these tests, or those that its argument names ("item_14*"). The other:
- * between `begin` and `end`, once. */
+/* UNIT_MAIN(this, that) at the end of a file: a program that runs these tests, or those that its argument names
+ * ("item_14*"). The other: between `begin` and `end`, once. */
 #define UNIT_MAIN(...) UNIT_MAIN_WITH(NULL, NULL, __VA_ARGS__)
 #define UNIT_MAIN_WITH(begin, end, ...)                                                                                \
     int main(int argc, char **argv)                                                                                    \
@@ -22,7 +22,8 @@
         return cmocka_run_group_tests(tests, begin, end);                                                              \
     }
 
-/* cmocka_unit_test of each argument; a macro is expanded within itself once for each time that its result is looked at again. */
+/* cmocka_unit_test of each argument; a macro is expanded within itself once for each time that its result is looked
+ * at again. */
 #define UNIT_EACH(test, ...) cmocka_unit_test(test), __VA_OPT__(UNIT_EACH_AGAIN UNIT_NONE(__VA_ARGS__))
 #define UNIT_EACH_AGAIN() UNIT_EACH
 #define UNIT_NONE ()

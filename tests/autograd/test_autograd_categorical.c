@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_autograd_categorical.c - draws follow their weights, never fall on a weight of 0, and depend on the tape's seed and
- * count alone: so a program that opens a tape a step can go on where another left off.
+ * test_autograd_categorical.c - draws follow their weights, never fall on a weight of 0, and depend on the tape's
+ * seed and count alone: so a program that opens a tape a step can go on where another left off.
  */
 #include <weft/weft.h>
 
@@ -63,8 +63,8 @@ static double chi_square(const double *weights, const int64_t *counts, int64_t c
 }
 
 /*
- * The seeds are fixed, so this passes always or never. With k degrees of freedom chi-square exceeds k + 4 sqrt(2 k) + 6 once
- * in some thousands of seeds, and by far for weights that are not followed.
+ * The seeds are fixed, so this passes always or never. With k degrees of freedom chi-square exceeds k + 4 sqrt(2 k)
+ * + 6 once in some thousands of seeds, and by far for weights that are not followed.
  */
 static void draws_follow_their_weights(void **state)
 {

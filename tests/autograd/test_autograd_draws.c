@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_autograd_draws.c - random fills and draws; what index_select, scatter_add and losses over more dimensions refuse. */
+/* test_autograd_draws.c - random fills and draws; what index_select, scatter_add and losses over more dimensions
+ * refuse. */
 #include <weft/weft.h>
 
 #include "tensors.h"

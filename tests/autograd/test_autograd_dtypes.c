@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_autograd_dtypes.c - operators and dtypes: where there is no kernel they say so; what only moves elements takes any. */
+/* test_autograd_dtypes.c - operators and dtypes: where there is no kernel they say so; what only moves elements
+ * takes any. */
 #include <weft/weft.h>
 
 #include "tensor/tensor.h"

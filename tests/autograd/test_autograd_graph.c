@@ -79,7 +79,8 @@ typedef struct shared {
     _Atomic int spent;
 } shared;
 
-/* How many passes gave another gradient than they must, or failed otherwise than as the second of two that do not retain. */
+/* How many passes gave another gradient than they must, or failed otherwise than as the second of two that do not
+ * retain. */
 static void *run_passes(void *arg)
 {
     shared *s = arg;

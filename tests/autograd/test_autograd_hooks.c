@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_autograd_hooks.c - functions of the user's in a backward pass: on shares, on sums, on the gradient of any tensor. */
+/* test_autograd_hooks.c - functions of the user's in a backward pass: on shares, on sums, on the gradient of any
+ * tensor. */
 #include <weft/weft.h>
 
 #include "make.h"

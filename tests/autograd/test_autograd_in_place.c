@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_autograd_in_place.c - weft_relu_in_place: over the memory of what nobody needs, and like weft_relu everywhere else. */
+/* test_autograd_in_place.c - weft_relu_in_place: over the memory of what nobody needs, and like weft_relu everywhere
+ * else. */
 #include <weft/weft.h>
 
 #include "tensor/tensor.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_autograd_join.c - stack, concat and gather beyond their values: long lists, one tensor many times, gradients that
- * are views of one storage, tapes below tapes, second passes, any dtype, any number of threads.
+ * test_autograd_join.c - stack, concat and gather beyond their values: long lists, one tensor many times, gradients
+ * that are views of one storage, tapes below tapes, second passes, any dtype, any number of threads.
  */
 #include <weft/weft.h>
 
@@ -31,8 +31,8 @@ static weft_tensor *leaf(weft_shape shape, uint64_t key)
 }
 
 /*
- * An episode as REINFORCE has it: each step's log-probability made on a tape of its own and kept, all stacked at the end and
- * weighed by returns. The gradient is the sum over the steps of return times gradient.
+ * An episode as REINFORCE has it: each step's log-probability made on a tape of its own and kept, all stacked at the
+ * end and weighed by returns. The gradient is the sum over the steps of return times gradient.
  */
 static void stack_takes_the_steps_of_an_episode(void **state)
 {
@@ -84,7 +84,8 @@ static void concat_takes_a_very_long_list(void **state)
         weft_tensor_unref(x[i]);
 }
 
-/* The gradients lie in one storage: what is added to one of them must not reach its neighbour, nor the caller's tensor. */
+/* The gradients lie in one storage: what is added to one of them must not reach its neighbour, nor the caller's
+ * tensor. */
 static void gradients_that_share_a_storage_stay_apart(void **state)
 {
     weft_tensor *x[5], *weights = formula_tensor(S(5, 3), WEFT_DTYPE_FLOAT64, 50), *kept = tensor_clone(weights);

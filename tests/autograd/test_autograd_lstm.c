@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_autograd_lstm.c - lstm against PyTorch (tests/data/sequence_cases.txt, which tests/oracle/sequence_oracle.py made), by finite
- * differences, with several threads, in parts, and what it refuses.
+ * test_autograd_lstm.c - lstm against PyTorch (tests/data/sequence_cases.txt, which tests/oracle/sequence_oracle.py
+ * made), by finite differences, with several threads, in parts, and what it refuses.
  */
 #include "autograd/gradcheck.h"
 #include "oracle/cases.h"

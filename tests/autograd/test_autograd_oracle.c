@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_autograd_oracle.c - values and gradients of every operator against PyTorch's: tests/data/ops_cases.txt, which
- * tests/oracle/ops_oracle.py made and describes. Each case runs in float64, in float32, and on operands with gaps between
- * their elements.
+ * tests/oracle/ops_oracle.py made and describes. Each case runs in float64, in float32, and on operands with gaps
+ * between their elements.
  */
 #include <weft/weft.h>
 

@@ -129,7 +129,8 @@ static void tape_optimizers_step_is_noticed(void **state)
     weft_tensor_unref(x);
 }
 
-/* Whatever the operator hands on of the gradient that the caller started from, the leaves' gradients are the tape's own. */
+/* Whatever the operator hands on of the gradient that the caller started from, the leaves' gradients are the tape's
+ * own. */
 static void tape_gradients_are_no_tensors_of_the_caller(void **state)
 {
     weft_tape *t = recording();

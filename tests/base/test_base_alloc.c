@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_base_alloc.c - zeroed memory is zero though the blocks were used before, and small blocks do not come from calloc; an array
- * grows. The linker puts malloc and calloc below in the place of the library's.
+ * test_base_alloc.c - zeroed memory is zero though the blocks were used before, and small blocks do not come from
+ * calloc; an array grows. The linker puts malloc and calloc below in the place of the library's.
  */
 #include "base/alloc.h"
 #include "unit.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_base_handle.c - a use of an ended object and a second release end the process with one sentence on stderr and abort(), for
- * each kind of object. Each misuse runs in a child process.
+ * test_base_handle.c - a use of an ended object and a second release end the process with one sentence on stderr and
+ * abort(), for each kind of object. Each misuse runs in a child process.
  */
 #include "children.h"
 #include "rpc/world.h"

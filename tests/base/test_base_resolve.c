@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_base_resolve.c - a name server that does not answer costs the time limit, once; numeric addresses and localhost need no
- * thread. The linker puts the getaddrinfo below in the place of the library's: it answers for "unanswered.test" only at the end.
+ * test_base_resolve.c - a name server that does not answer costs the time limit, once; numeric addresses and
+ * localhost need no thread. The linker puts the getaddrinfo below in the place of the library's: it answers for
+ * "unanswered.test" only at the end.
  */
 #include "base/resolve.h"
 #include "base/clock.h"

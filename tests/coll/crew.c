@@ -52,7 +52,8 @@ weft_group *crew_group(weft_agent *agent, const char *name, const char *rules)
     return group;
 }
 
-/* A member that does not answer in about 1 s, on a busy machine, leaves the group without: then another one is opened. */
+/* A member that does not answer in about 1 s, on a busy machine, leaves the group without: then another one is
+ * opened. */
 weft_group *crew_shared(weft_agent *agent, const char *name)
 {
     enum { WARM = 6 };

@@ -93,7 +93,7 @@ static void who_is_stopped_is_named(void **state)
     play_all(open_with_the_stopped);
 }
 
-/* ---- One dies, another is stopped for less than the limit ---------------------------------------------------------- */
+/* ---- One dies, another is stopped for less than the limit ----------------------------------------------------- */
 
 static weft_sim *sim;
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_coll_faults.c - members that die, stop, are missing or do not agree, at every step of operations: all others hear of it, with the
- * right name and in bounded time; what succeeded is right; and those who live go on in a group of theirs.
+ * test_coll_faults.c - members that die, stop, are missing or do not agree, at every step of operations: all others
+ * hear of it, with the right name and in bounded time; what succeeded is right; and those who live go on in a group
+ * of theirs.
  *
- * test_coll_faults [--seeds N] [--first S] [--fabrics]: as many runs of the random program; the default is for tools/check.
- * --fabrics: only the program with several fabrics.
+ * test_coll_faults [--seeds N] [--first S] [--fabrics]: as many runs of the random program; the default is for
+ * tools/check. --fabrics: only the program with several fabrics.
  */
 #include "coll/coll.h"
 #include "rpc/spoiler.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_coll_forged.c - messages of a member that are well formed and wrong in one thing: each is refused for that, or does no harm.
- * (test_coll_hostile.c has those that are wrong in any way.) Member 0 receives them as if member 1 had sent them.
+ * test_coll_forged.c - messages of a member that are well formed and wrong in one thing: each is refused for that,
+ * or does no harm. (test_coll_hostile.c has those that are wrong in any way.) Member 0 receives them as if member 1
+ * had sent them.
  */
 #include "coll/coll.h"
 #include "rpc/inside.h"
@@ -224,7 +225,7 @@ static void listen(weft_agent *agent, void *arg)
 
 WORLD_TEST(listen, 3, 1, .size = 2, .close_may_fail = true)
 WORLD_TEST(takes_anothers, 3, 1, .size = 3, .close_may_fail = true)
-/* ---- Two CREATED for one call ---------------------------------------------------------------------------------------- */
+/* ---- Two CREATED for one call --------------------------------------------------------------------------------- */
 
 enum { OPENERS = 8 };
 

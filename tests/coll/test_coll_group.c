@@ -139,7 +139,7 @@ static void pipelined(weft_agent *agent, void *arg)
 
 WORLD_TEST(pipelined, 1, 1, SCENE, .size = 4)
 
-/* ---- All executors full of those who wait --------------------------------------------------------------------------- */
+/* ---- All executors full of those who wait --------------------------------------------------------------------- */
 
 static weft_status run_barrier(weft_call *call, void *user)
 {
@@ -179,7 +179,7 @@ static void test_by_hand(void **state)
     world_play(&(world){.size = 3, .program = barriers, .adjust = world_no_threads, .begin = begin}, 0, 1);
 }
 
-/* ---- Somebody is missing ------------------------------------------------------------------------------------------- */
+/* ---- Somebody is missing -------------------------------------------------------------------------------------- */
 
 static void must_fail(weft_future *future, weft_status wanted, const char *text)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_coll_hostile.c - a member that says nonsense: messages with the group's own name, and any words, numbers, sizes and places in them, while
- * operations are under way, before and after. The other member neither crashes nor leaks nor hangs; what becomes of the group is the liar's affair.
+ * test_coll_hostile.c - a member that says nonsense: messages with the group's own name, and any words, numbers,
+ * sizes and places in them, while operations are under way, before and after. The other member neither crashes nor
+ * leaks nor hangs; what becomes of the group is the liar's affair.
  */
 #include "coll/coll.h"
 #include "rpc/inside.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_coll_hosts.c - operations in two levels, with real processes: the members of each host share memory, and leaders exchange
- * messages over tcp. All processes are on one machine. Each host is a mount namespace in which the kernel's boot id is another file,
- * so that its workers have another machine id. Where that is forbidden (neither root nor user namespaces), the test is skipped.
+ * test_coll_hosts.c - operations in two levels, with real processes: the members of each host share memory, and
+ * leaders exchange messages over tcp. All processes are on one machine. Each host is a mount namespace in which the
+ * kernel's boot id is another file, so that its workers have another machine id. Where that is forbidden (neither
+ * root nor user namespaces), the test is skipped.
  *
  * This program is its own workers, as test_coll_shared.c.
  */
@@ -20,7 +21,7 @@ enum { MEMBERS = 6, WARM = 6, DEATH_MS = 10000, ROUNDS = 8 };
 /* By rank. Ranks 0, 2 and 5 lead. Rank 5 is alone. */
 static const int host_of[MEMBERS] = {0, 0, 1, 1, 1, 2};
 
-/* ---- Hosts ----------------------------------------------------------------------------------------------------------- */
+/* ---- Hosts ---------------------------------------------------------------------------------------------------- */
 
 /* From here on this process is on that host. False: the system forbids it. */
 static bool move_to(int host)
@@ -40,15 +41,15 @@ static bool can_move(void)
     return child_end(&one) == 0;
 }
 
-/* ---- What the workers share ------------------------------------------------------------------------------------------ */
+/* ---- What the workers share ----------------------------------------------------------------------------------- */
 
 static weft_agent *open_worker(void)
 {
     return crew_open(DEATH_MS);
 }
 
-/* After this the small operations of each host are in memory. A member that does not answer in about 1 s, on a busy machine, leaves
- * its host without: then another group is opened. */
+/* After this the small operations of each host are in memory. A member that does not answer in about 1 s, on a busy
+ * machine, leaves its host without: then another group is opened. */
 static weft_group *open_warm(weft_agent *agent, const char *name)
 {
     int members = 0, rank = weft_agent_rank(agent);
@@ -87,7 +88,7 @@ static void same_bits(weft_group *group, const weft_tensor *x)
     weft_tensor_unref(all);
 }
 
-/* ---- Results --------------------------------------------------------------------------------------------------------- */
+/* ---- Results -------------------------------------------------------------------------------------------------- */
 
 /* The bits are those of a group whose hosts have no memory yet, and the sums those that all members can form. */
 static void compare(weft_agent *agent, weft_group *warm, int64_t count, weft_op how, int number)
@@ -125,7 +126,8 @@ static int run_results(void)
     return 0;
 }
 
-/* Many operations at once, of all sizes and kinds, from the first on: their order in the memory is that of the calls. */
+/* Many operations at once, of all sizes and kinds, from the first on: their order in the memory is that of the
+ * calls. */
 static int run_many(void)
 {
     enum { AT_ONCE = 24 };
@@ -159,8 +161,8 @@ static int run_many(void)
     return 0;
 }
 
-/* All workers leave right after a barrier: each passes it, though its leader or others may be gone, or hears that one has
- * left: the message of another host's leader may come after that news. */
+/* All workers leave right after a barrier: each passes it, though its leader or others may be gone, or hears that
+ * one has left: the message of another host's leader may come after that news. */
 static int run_leaves(void)
 {
     weft_agent *agent = open_worker();
@@ -210,7 +212,7 @@ static int run_roots(void)
     return 0;
 }
 
-/* ---- Failures -------------------------------------------------------------------------------------------------------- */
+/* ---- Failures ------------------------------------------------------------------------------------------------- */
 
 /* The kind, the root and the tensor follow from the round. */
 static weft_status operate(weft_group *group, int round, weft_tensor *x)
@@ -326,7 +328,7 @@ static int run_disagrees(void)
     return 0;
 }
 
-/* ---- A worker that plays several parts ----------------------------------------------------------------------------------- */
+/* ---- A worker that plays several parts ------------------------------------------------------------------------ */
 
 static const child_role roles[] = {
     {"results", run_results}, {"many", run_many},   {"leaves", run_leaves},   {"dies", run_dies},
@@ -340,7 +342,7 @@ static int run_parts(void)
     return crew_work(roles, sizeof(roles) / sizeof(*roles));
 }
 
-/* ---- The parent -------------------------------------------------------------------------------------------------------- */
+/* ---- The parent ----------------------------------------------------------------------------------------------- */
 
 static void test_results(void **state)
 {

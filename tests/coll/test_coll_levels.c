@@ -45,7 +45,7 @@ static weft_group *open_group(weft_agent *agent, const scene *s)
     return group;
 }
 
-/* ---- The oracle ------------------------------------------------------------------------------------------------------ */
+/* ---- The oracle ----------------------------------------------------------------------------------------------- */
 
 static float element(const call *c, size_t member, int64_t i)
 {
@@ -101,7 +101,7 @@ static void check(const call *c, size_t size, size_t me)
         check_part(c, c->out, (int64_t)k * c->count, k, 0);
 }
 
-/* ---- Calls ----------------------------------------------------------------------------------------------------------- */
+/* ---- Calls ---------------------------------------------------------------------------------------------------- */
 
 static call choose(const scene *s, uint64_t number)
 {
@@ -172,7 +172,7 @@ static void warm(weft_group *group)
         MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
 }
 
-/* ---- Results --------------------------------------------------------------------------------------------------------- */
+/* ---- Results -------------------------------------------------------------------------------------------------- */
 
 /* Groups that get memory before, or in the middle. */
 static void with_results(weft_agent *agent, void *arg)
@@ -228,7 +228,7 @@ static void test_results(void **state)
     }
 }
 
-/* ---- Each operation, each root, each size ------------------------------------------------------------------------------ */
+/* ---- Each operation, each root, each size --------------------------------------------------------------------- */
 
 static void with_each(weft_agent *agent, void *arg)
 {
@@ -267,7 +267,7 @@ static void test_each(void **state)
     }
 }
 
-/* ---- Messages -------------------------------------------------------------------------------------------------------- */
+/* ---- Messages ------------------------------------------------------------------------------------------------- */
 
 enum { ROUNDS = 40, PER_HOST = 3, HOSTS = 3 };
 
@@ -347,7 +347,7 @@ static void test_silence(void **state)
     world_run(&s.w);
 }
 
-/* ---- Members that do not agree ------------------------------------------------------------------------------------------ */
+/* ---- Members that do not agree -------------------------------------------------------------------------------- */
 
 /* One member calls another kind, root or count. All hear of it soon. */
 static void with_disagreement(weft_agent *agent, void *arg)

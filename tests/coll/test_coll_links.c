@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_coll_links.c - links that break and heal while groups work: several operations at once in groups that overlap, of sizes around
- * those at which the way of a piece changes. And hundreds at once of members that are slow, or stand still. None may fail, and every
- * element must be right.
+ * test_coll_links.c - links that break and heal while groups work: several operations at once in groups that
+ * overlap, of sizes around those at which the way of a piece changes. And hundreds at once of members that are slow,
+ * or stand still. None may fail, and every element must be right.
  *
  * The same over several fabrics, to which faults are done; one works always.
  *
- * test_coll_links [--seeds N] [--first S] [--fabrics]: as many runs of the random program; the default is for tools/check.
- * --fabrics: only the program with several fabrics.
+ * test_coll_links [--seeds N] [--first S] [--fabrics]: as many runs of the random program; the default is for
+ * tools/check. --fabrics: only the program with several fabrics.
  */
 #include "coll/coll.h"
 #include "rpc/spoiler.h"
@@ -214,7 +214,8 @@ static void stop_one(weft_sim *sim, int rank, void *arg)
     }
 }
 
-/* Many operations at once, of members of which one is slow and others stand still for a while: they wait for each other's turns. */
+/* Many operations at once, of members of which one is slow and others stand still for a while: they wait for each
+ * other's turns. */
 static void run_apart(weft_agent *agent, void *arg)
 {
     scene *s = arg;

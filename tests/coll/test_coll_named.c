@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_coll_named.c - who is named when an operation is late or members disagree; and what of a group outlives its end. */
+/* test_coll_named.c - who is named when an operation is late or members disagree; and what of a group outlives its
+ * end. */
 #include "rpc/world.h"
 #include "tensors.h"
 
@@ -160,7 +161,8 @@ static void one_has_a_carrier(weft_agent *agent, void *arg)
     weft_group_close(meet);
 }
 
-/* A sender may be 64 ahead, whatever it asked before: so member 0 gets its last one through when member 1 has received ten. */
+/* A sender may be 64 ahead, whatever it asked before: so member 0 gets its last one through when member 1 has
+ * received ten. */
 #define SENDS 65
 static void far_ahead(weft_agent *agent, void *arg)
 {
@@ -244,7 +246,8 @@ static void sizes_differ(weft_agent *agent, void *arg)
     weft_group_close(meet);
 }
 
-/* Two members that are root each wait for the other, and nothing that they send tells it: their answers do, when it is late. */
+/* Two members that are root each wait for the other, and nothing that they send tells it: their answers do, when it
+ * is late. */
 static void roots_differ(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
@@ -467,7 +470,8 @@ static void early_flood(weft_agent *agent, void *arg)
     weft_group_close(meet);
 }
 
-/* The values of all do not fit: the error says how many bytes, and whose budget. Nothing of it is held when it is over. */
+/* The values of all do not fit: the error says how many bytes, and whose budget. Nothing of it is held when it is
+ * over. */
 static void values_over_budget(weft_agent *agent, void *arg)
 {
     weft_group *all = make(agent, "all"), *few = make(agent, "few");

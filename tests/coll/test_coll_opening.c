@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_coll_opening.c - members that open a group late, never, with other ranks, or die meanwhile: either all have it or
- * nobody, everyone hears in time who is missing, and the next attempt succeeds.
+ * test_coll_opening.c - members that open a group late, never, with other ranks, or die meanwhile: either all have
+ * it or nobody, everyone hears in time who is missing, and the next attempt succeeds.
  */
 #include "coll/coll.h"
 #include "rpc/stage.h"
@@ -674,7 +674,7 @@ static void waits_for_lost_store(stage *s, int actor)
 
 STAGE_TEST(waits_for_lost_store, 3, 40, 0)
 
-/* ---- Shrinking ------------------------------------------------------------------------------------------------------- */
+/* ---- Shrinking ------------------------------------------------------------------------------------------------ */
 
 static void await_gone(stage *s, weft_agent *agent, int rank)
 {
@@ -683,8 +683,8 @@ static void await_gone(stage *s, weft_agent *agent, int rank)
 }
 
 /*
- * Rank 3 does not come to an operation, and leaves. Ranks 0 and 1 shrink; rank 2 calls only when their time is over: that is a limit
- * that has passed, and the next calls meet.
+ * Rank 3 does not come to an operation, and leaves. Ranks 0 and 1 shrink; rank 2 calls only when their time is over:
+ * that is a limit that has passed, and the next calls meet.
  */
 static void shrinks_late(stage *s, int actor)
 {

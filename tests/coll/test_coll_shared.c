@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_coll_shared.c - operations in memory that the members of a group share: real processes on one machine, over the fabrics
- * host and tcp. Results are those of messages; and members that die, stop, leave, disagree or write nonsense into the memory
- * harm nobody else. This program is its own workers (crew.h).
+ * test_coll_shared.c - operations in memory that the members of a group share: real processes on one machine, over
+ * the fabrics host and tcp. Results are those of messages; and members that die, stop, leave, disagree or write
+ * nonsense into the memory harm nobody else. This program is its own workers (crew.h).
  *
  * test_coll_shared [NAME]: only the tests of that name, which may have *.
  */
@@ -20,7 +20,7 @@ static const char fabrics[] = "host,tcp";
 
 enum { WARM = 6, MEMBERS_MAX = 8, DEATH_MS = 2000 };
 
-/* ---- What the workers share ------------------------------------------------------------------------------------------ */
+/* ---- What the workers share ----------------------------------------------------------------------------------- */
 
 static weft_agent *open_worker(void)
 {
@@ -46,7 +46,7 @@ static weft_status close_worker(weft_agent *agent)
     return weft_agent_close(agent, WEFT_FOREVER);
 }
 
-/* ---- Results --------------------------------------------------------------------------------------------------------- */
+/* ---- Results -------------------------------------------------------------------------------------------------- */
 
 static const char by_messages[] = "allreduce * * recursive_doubling; allgather * * direct; reduce_scatter * * direct;"
                                   "reduce * * tree; broadcast * * tree; gather * * direct; scatter * * direct";
@@ -242,7 +242,8 @@ static int run_leaves(void)
     return 0;
 }
 
-/* The root leaves after a broadcast: the others still get its data, though they call only when they know that it left. */
+/* The root leaves after a broadcast: the others still get its data, though they call only when they know that it
+ * left. */
 static int run_root_leaves(void)
 {
     weft_agent *agent = open_worker();
@@ -295,7 +296,7 @@ static int run_ahead(void)
     return 0;
 }
 
-/* ---- A fabric that not all have ---------------------------------------------------------------------------------------- */
+/* ---- A fabric that not all have ------------------------------------------------------------------------------- */
 
 static int run_apart(void)
 {
@@ -313,7 +314,7 @@ static int run_apart(void)
     return 0;
 }
 
-/* ---- Members that disagree, and cancel --------------------------------------------------------------------------------- */
+/* ---- Members that disagree, and cancel ------------------------------------------------------------------------ */
 
 static int run_disagrees(void)
 {
@@ -426,7 +427,7 @@ static int run_cancels(void)
     return 0;
 }
 
-/* ---- Members that die, or stop ----------------------------------------------------------------------------------------- */
+/* ---- Members that die, or stop -------------------------------------------------------------------------------- */
 
 /* Each member gives ones. Checks the result if there is one. */
 static weft_status operate(weft_group *group, weft_tensor *x, int kind, int round)
@@ -448,8 +449,8 @@ static weft_status operate(weft_group *group, weft_tensor *x, int kind, int roun
     return status;
 }
 
-/* Operations until one fails; the parent kills rank 1 meanwhile. Then those who live go on. kind ROOTED: allreduces; more than
- * that: all kinds. */
+/* Operations until one fails; the parent kills rank 1 meanwhile. Then those who live go on. kind ROOTED: allreduces;
+ * more than that: all kinds. */
 static int run_death(int64_t count, int kind)
 {
     weft_agent *agent = open_worker();
@@ -534,7 +535,7 @@ static int run_missing(void)
     return 0;
 }
 
-/* ---- A hostile member -------------------------------------------------------------------------------------------------- */
+/* ---- A hostile member ----------------------------------------------------------------------------------------- */
 
 static void write_nonsense(char *memory, size_t bytes, uint64_t seed)
 {
@@ -584,7 +585,7 @@ static int run_hostile(void)
     return 0;
 }
 
-/* ---- A child of fork --------------------------------------------------------------------------------------------------- */
+/* ---- A child of fork ------------------------------------------------------------------------------------------ */
 
 static int run_forks(void)
 {
@@ -603,7 +604,7 @@ static int run_forks(void)
     return 0;
 }
 
-/* ---- A worker that plays several parts ----------------------------------------------------------------------------------- */
+/* ---- A worker that plays several parts ------------------------------------------------------------------------ */
 
 static const child_role roles[] = {
     {"results", run_results},
@@ -632,7 +633,7 @@ static int run_parts(void)
     return crew_work(roles, sizeof(roles) / sizeof(*roles));
 }
 
-/* ---- The parent -------------------------------------------------------------------------------------------------------- */
+/* ---- The parent ----------------------------------------------------------------------------------------------- */
 
 static void test_results(void **state)
 {

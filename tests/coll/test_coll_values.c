@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_coll_values.c - what operations of groups give, against sums that the test forms itself: every operation, group sizes 1 to
- * 9, all dtypes, from no elements on, all algorithms; the same bits on all members; and in place, from views, into views.
+ * test_coll_values.c - what operations of groups give, against sums that the test forms itself: every operation,
+ * group sizes 1 to 9, all dtypes, from no elements on, all algorithms; the same bits on all members; and in place,
+ * from views, into views.
  *
  * COLL_LARGE=1 in the environment (tools/check --long): sizes up to 64 MiB.
  */

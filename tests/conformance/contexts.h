@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * contexts.h - what the items of distributed autograd (59 to 83) share: a parameter on each worker, functions that compute with it, and a
- * step: a context with a tape, and what was called on it.
+ * contexts.h - what the items of distributed autograd (59 to 83) share: a parameter on each worker, functions that
+ * compute with it, and a step: a context with a tape, and what was called on it.
  */
 #ifndef TESTS_CONFORMANCE_CONTEXTS_H
 #define TESTS_CONFORMANCE_CONTEXTS_H
@@ -13,7 +13,8 @@ weft_tensor *leaf_of(float a, float b);
 /* Of any shape, with numbers that depend on the seed; one reference. */
 weft_tensor *leaf_drawn(weft_shape shape, weft_dtype dtype, uint64_t seed);
 
-/* A parameter of each worker's, [2]: rank + 2 and rank - 5, none of them 0. All agents of a world live in this process. */
+/* A parameter of each worker's, [2]: rank + 2 and rank - 5, none of them 0. All agents of a world live in this
+ * process. */
 extern weft_tensor *parameters[WORKERS];
 float parameter_at(int rank, int index);
 
@@ -99,8 +100,9 @@ void await_there(step *s, int rank, float a, float b);
 /* All workers come here, each with its steps closed: nothing of a context is left on any. */
 void nothing_is_left(weft_agent *agent);
 
-/* What a worker has of a context's graph, in one line: for each tensor that it sent `-> worker: record`, in order. A record is the name of the
- * operator with its inputs, `leaf`, or `worker/number` for a tensor that came: which one of those that worker sent. In contexts_inside.c. */
+/* What a worker has of a context's graph, in one line: for each tensor that it sent `-> worker: record`, in order. A
+ * record is the name of the operator with its inputs, `leaf`, or `worker/number` for a tensor that came: which one
+ * of those that worker sent. In contexts_inside.c. */
 void graph_text(weft_context *context, char *out, size_t room);
 void record_text(weft_context *context, const weft_tensor *made, char *out, size_t room);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_conformance_async.c - items 35 to 39: handlers that answer later. The reference marks such a function and takes the
- * future it returns; here the handler takes the call, returns WEFT_DEFERRED, and whoever has the answer finishes it.
+ * test_conformance_async.c - items 35 to 39: handlers that answer later. The reference marks such a function and
+ * takes the future it returns; here the handler takes the call, returns WEFT_DEFERRED, and whoever has the answer
+ * finishes it.
  */
 #include "conformance/conformance.h"
 
@@ -10,7 +11,7 @@
 
 #include "unit.h"
 
-/* ---- Handlers that answer when a call of theirs is answered ------------------------------------------------------------- */
+/* ---- Handlers that answer when a call of theirs is answered --------------------------------------------------- */
 
 static int64_t value_of(weft_future *future)
 {
@@ -150,7 +151,7 @@ static weft_status serve_async_fanout(weft_call *call, void *user)
     return WEFT_DEFERRED;
 }
 
-/* ---- Handlers that another thread answers --------------------------------------------------------------------------------- */
+/* ---- Handlers that another thread answers --------------------------------------------------------------------- */
 
 static void *finish_later(void *arg)
 {
@@ -181,7 +182,7 @@ static weft_status serve_async_ctor(weft_call *call, void *user)
     return WEFT_DEFERRED;
 }
 
-/* ---- Handlers that do it wrong --------------------------------------------------------------------------------------------- */
+/* ---- Handlers that do it wrong -------------------------------------------------------------------------------- */
 
 static weft_status serve_raise_before(weft_call *call, void *user)
 {
@@ -216,7 +217,7 @@ static weft_status serve_not_deferred(weft_call *call, void *user)
     return WEFT_DEFERRED;
 }
 
-/* ---- A method --------------------------------------------------------------------------------------------------------------- */
+/* ---- A method ------------------------------------------------------------------------------------------------- */
 
 static void drop_nothing(void *object) {}
 static const weft_object_type adder_type = {.name = "adder", .drop = drop_nothing};
@@ -262,7 +263,7 @@ static const weft_function functions[] = {
      .run = serve_method},
 };
 
-/* ---- In the three ways of calling ---------------------------------------------------------------------------------------------- */
+/* ---- In the three ways of calling ----------------------------------------------------------------------------- */
 
 static void in_three_ways(weft_agent *agent, int to, const char *function, weft_args args, int64_t wanted)
 {
@@ -356,8 +357,8 @@ static void async_methods(weft_agent *agent, void *arg)
 
 ITEM(item_38_async_methods, .program = async_methods, .adjust = one_worker, ITEM_FUNCTIONS(functions))
 
-/* A future is no value: none can be passed or given. What remains of the mistake is to promise an answer and not take the
- * call. */
+/* A future is no value: none can be passed or given. What remains of the mistake is to promise an answer and not
+ * take the call. */
 static void not_deferred(weft_agent *agent, void *arg)
 {
     fail_in_three_ways(agent, "not deferred", WEFT_ERR_STATE, "weft_call_defer");

@@ -47,8 +47,8 @@ static weft_status serve_mul_fetched(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-/* How x y is computed: here; by a call; by a call to oneself; elsewhere and fetched; from two values that were made elsewhere; on a third
- * worker from handles to two values that are here. */
+/* How x y is computed: here; by a call; by a call to oneself; elsewhere and fetched; from two values that were made
+ * elsewhere; on a third worker from handles to two values that are here. */
 typedef enum way { HERE, CALL, SELF, FETCHED, TWO_FETCHED, HANDLES, WAYS } way;
 
 static weft_tensor *product(step *s, way how, weft_tensor *x, weft_tensor *y)
@@ -409,7 +409,8 @@ CONTEXT_ITEM(item_75_twenty_threads_of_three_workers, .program = twenty_threads,
 
 /* ---- 76 ---------------------------------------------------------------------------------------------------------- */
 
-/* Passes over different losses add up; so do a thousand over one, whose records are retained; and one that failed adds nothing. */
+/* Passes over different losses add up; so do a thousand over one, whose records are retained; and one that failed
+ * adds nothing. */
 static void passes_that_add_up(weft_agent *agent)
 {
     enum { PASSES = 1000 };
@@ -508,8 +509,8 @@ static weft_tensor *both(weft_tape *t, weft_tensor *a, weft_tensor *b, given_gra
     return out;
 }
 
-/* The gradient of a leaf lies where the operator put it: it is not copied. Where two leaves have one, what is added to one is not to the
- * other. */
+/* The gradient of a leaf lies where the operator put it: it is not copied. Where two leaves have one, what is added
+ * to one is not to the other. */
 static void gradients_are_not_copied(weft_agent *agent)
 {
     const weft_pass_options retain = {.retain = true};

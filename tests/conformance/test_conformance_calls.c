@@ -7,7 +7,7 @@
 #include "tensors.h"
 #include "unit.h"
 
-/* ---- Functions ----------------------------------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 /* A tensor larger than what a reply carries, and of it one column: not contiguous where it is made. */
 static weft_status serve_column(weft_call *call, void *user)
@@ -93,7 +93,7 @@ static const weft_function functions[] = {
     {.name = "count", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = serve_count},
 };
 
-/* ---- Helpers ------------------------------------------------------------------------------------------------------- */
+/* ---- Helpers -------------------------------------------------------------------------------------------------- */
 
 static weft_values *echo(weft_agent *agent, int to, weft_args list)
 {
@@ -156,7 +156,7 @@ static void twenty_shapes(weft_agent *agent, void *arg)
 
 ITEM(item_8_twenty_shapes, .program = twenty_shapes, ITEM_FUNCTIONS(functions))
 
-/* ---- 9: no result ------------------------------------------------------------------------------------------------- */
+/* ---- 9: no result --------------------------------------------------------------------------------------------- */
 
 static void no_result(weft_agent *agent, void *arg)
 {
@@ -177,7 +177,7 @@ static void no_result(weft_agent *agent, void *arg)
 
 ITEM(item_9_no_return_value, .program = no_result, ITEM_FUNCTIONS(functions))
 
-/* ---- 10: tensors in containers --------------------------------------------------------------------------------------- */
+/* ---- 10: tensors in containers -------------------------------------------------------------------------------- */
 
 static void containers(weft_agent *agent, void *arg)
 {
@@ -208,7 +208,7 @@ static void containers(weft_agent *agent, void *arg)
 
 ITEM(item_10_tensors_in_nested_containers, .program = containers, ITEM_FUNCTIONS(functions))
 
-/* ---- 11: strides ------------------------------------------------------------------------------------------------------ */
+/* ---- 11: strides ---------------------------------------------------------------------------------------------- */
 
 /* The elements arrive as they are seen; the strides do not: what is not contiguous is packed, and counted. */
 static void strides(weft_agent *agent, void *arg)
@@ -240,9 +240,10 @@ static void strides(weft_agent *agent, void *arg)
 
 ITEM(item_11_non_contiguous_tensors, .program = strides, ITEM_FUNCTIONS(functions))
 
-/* ---- 12: sparse tensors, views as results ---------------------------------------------------------------------------- */
+/* ---- 12: sparse tensors, views as results --------------------------------------------------------------------- */
 
-/* There are no sparse tensors: indices and values go as two. A view as a result sends the view, not all that it is of. */
+/* There are no sparse tensors: indices and values go as two. A view as a result sends the view, not all that it is
+ * of. */
 static void sparse_and_views(weft_agent *agent, void *arg)
 {
     weft_tensor *indices = tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_DTYPE_INT64, (int64_t[]){0, 1, 1, 2, 0, 2}),
@@ -270,7 +271,7 @@ static void sparse_and_views(weft_agent *agent, void *arg)
 
 ITEM(item_12_sparse_as_two_and_views_as_results, .program = sparse_and_views, ITEM_FUNCTIONS(functions))
 
-/* ---- 13: constructors and methods --------------------------------------------------------------------------------------- */
+/* ---- 13: constructors and methods ----------------------------------------------------------------------------- */
 
 static int64_t count_on(weft_rref *object, int64_t by)
 {
@@ -282,8 +283,8 @@ static int64_t count_on(weft_rref *object, int64_t by)
     return n;
 }
 
-/* A constructor is a function called by remote that gives an object; methods take the reference; class and static methods
- * are functions like any other. */
+/* A constructor is a function called by remote that gives an object; methods take the reference; class and static
+ * methods are functions like any other. */
 static void constructors_and_methods(weft_agent *agent, void *arg)
 {
     for (int to = 0; to < WORKERS; to++) {
@@ -311,7 +312,7 @@ static void no_counters_left(void)
 ITEM(item_13_constructors_and_methods, .program = constructors_and_methods, .after = no_counters_left,
      ITEM_FUNCTIONS(functions))
 
-/* ---- 14: A -> B -> A ------------------------------------------------------------------------------------------------------ */
+/* ---- 14: A -> B -> A ------------------------------------------------------------------------------------------ */
 
 static void one_worker(weft_agent_options *options)
 {
@@ -329,7 +330,7 @@ static void nested(weft_agent *agent, void *arg)
 
 ITEM(item_14_nested_rpc, .program = nested, .adjust = one_worker, ITEM_FUNCTIONS(functions))
 
-/* ---- 15: twenty hops that nobody waits for ------------------------------------------------------------------------------- */
+/* ---- 15: twenty hops that nobody waits for -------------------------------------------------------------------- */
 
 static void twenty_hops(weft_agent *agent, void *arg)
 {
@@ -344,7 +345,7 @@ static void all_hops_were_made(void)
 ITEM(item_15_twenty_hops_of_fire_and_forget, .program = twenty_hops, .after = all_hops_were_made,
      ITEM_FUNCTIONS(functions))
 
-/* ---- 16: a thousand light calls, and heavy ones -------------------------------------------------------------------------- */
+/* ---- 16: a thousand light calls, and heavy ones --------------------------------------------------------------- */
 
 static void light_calls(weft_agent *agent)
 {

@@ -307,7 +307,8 @@ static int64_t contexts_at(weft_agent *agent, int rank)
     return count;
 }
 
-/* Those that a call under the context came to have something of it, whether or not a tensor was linked; all of them let go. */
+/* Those that a call under the context came to have something of it, whether or not a tensor was linked; all of them
+ * let go. */
 static void who_takes_part(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) == 0) {
@@ -345,7 +346,8 @@ static weft_status serve_call_and_fail(weft_call *call, void *user)
     return WEFT_ERR_FORMAT;
 }
 
-/* A context ends on all workers: called directly, by others, by a call that failed, by one that was given up; and over links that break. */
+/* A context ends on all workers: called directly, by others, by a call that failed, by one that was given up; and
+ * over links that break. */
 static void ends_of_contexts(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) == 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_conformance_dead_callers.c - a thousand calls that are answered after the process that made them was killed. This program
- * is its own child, told by argv[1] what to do: "calls" (rank 1, killed) or serves (rank 2, survives).
+ * test_conformance_dead_callers.c - a thousand calls that are answered after the process that made them was killed.
+ * This program is its own child, told by argv[1] what to do: "calls" (rank 1, killed) or serves (rank 2, survives).
  */
 #include "rpc/must.h"
 
@@ -25,7 +25,7 @@ static void sleep_ms(int ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
 }
 
-/* ---- The server -------------------------------------------------------------------------------------------------------- */
+/* ---- The server ----------------------------------------------------------------------------------------------- */
 
 static weft_call *held[CALLS];
 static atomic_int held_count;
@@ -72,7 +72,7 @@ static void must_double(weft_agent *agent, int to)
     weft_values_unref(got);
 }
 
-/* ---- The children -------------------------------------------------------------------------------------------------------- */
+/* ---- The children --------------------------------------------------------------------------------------------- */
 
 /* Every tenth call brings, and would take back, more than a message carries. */
 static int call_until_killed(void)
@@ -91,7 +91,7 @@ static int call_until_killed(void)
     return weft_agent_close(agent, WEFT_FOREVER) != WEFT_OK;
 }
 
-/* ---- What the parent sees --------------------------------------------------------------------------------------------------- */
+/* ---- What the parent sees ------------------------------------------------------------------------------------- */
 
 static void answer_all(void)
 {

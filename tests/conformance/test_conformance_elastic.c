@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_conformance_elastic.c - item 56: workers that join one after the other, talk both ways, leave and come again; and
- * those who took the job for another kind. */
+/* test_conformance_elastic.c - item 56: workers that join one after the other, talk both ways, leave and come again;
+ * and those who took the job for another kind. */
 #include "conformance/conformance.h"
 
 #include "unit.h"

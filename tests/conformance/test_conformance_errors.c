@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_conformance_errors.c - items 17 to 23: handlers that fail, functions and workers that are not there, time limits,
- * and what is left to ask after the end. */
+/* test_conformance_errors.c - items 17 to 23: handlers that fail, functions and workers that are not there, time
+ * limits, and what is left to ask after the end. */
 #include "conformance/conformance.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #define ESCAPES "it said: \"100%s\\n'\n\t{caf\xc3\xa9} \x01\x7f%n\""
 #define NOT_WEFTS (-4242) /* a code of the application's own */
 
-/* ---- Functions ----------------------------------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 static weft_status serve_raise(weft_call *call, void *user)
 {
@@ -60,7 +60,7 @@ static const weft_function functions[] = {
     {.name = "time left", .gives = {WEFT_TYPE_I64}, .run = serve_time_left},
 };
 
-/* ---- 17: a handler fails ---------------------------------------------------------------------------------------------- */
+/* ---- 17: a handler fails -------------------------------------------------------------------------------------- */
 
 static void must_be_raised(const weft_error *error, int worker)
 {
@@ -99,10 +99,10 @@ static void raise_everywhere(weft_agent *agent, void *arg)
 
 ITEM(item_17_raise_in_user_function, .program = raise_everywhere, ITEM_FUNCTIONS(functions))
 
-/* ---- 18: errors that the caller has no word for ------------------------------------------------------------------------ */
+/* ---- 18: errors that the caller has no word for --------------------------------------------------------------- */
 
-/* What arrives is WEFT_ERR_REMOTE and the handler's own code, though the caller does not know that code, and though it is
- * one that weft itself uses for something else: no handler can fake the death of its worker. */
+/* What arrives is WEFT_ERR_REMOTE and the handler's own code, though the caller does not know that code, and though
+ * it is one that weft itself uses for something else: no handler can fake the death of its worker. */
 static void unknown_errors(weft_agent *agent, void *arg)
 {
     static const int codes[] = {NOT_WEFTS, WEFT_ERR_PEER_DEAD, WEFT_ERR_CLOSED, WEFT_ERR_TIMEOUT, WEFT_ERR_REMOTE};
@@ -120,7 +120,7 @@ static void unknown_errors(weft_agent *agent, void *arg)
 
 ITEM(item_18_errors_that_the_caller_does_not_know, .program = unknown_errors, ITEM_FUNCTIONS(functions))
 
-/* ---- 19: no such function on the callee ----------------------------------------------------------------------------------- */
+/* ---- 19: no such function on the callee ----------------------------------------------------------------------- */
 
 static void must_be_missing(const weft_error *error, int worker)
 {
@@ -157,7 +157,7 @@ static void missing_functions(weft_agent *agent, void *arg)
 
 ITEM(item_19_function_not_on_callee, .program = missing_functions, ITEM_FUNCTIONS(functions))
 
-/* ---- 20: the callee is gone --------------------------------------------------------------------------------------------------- */
+/* ---- 20: the callee is gone ----------------------------------------------------------------------------------- */
 
 enum { VICTIM = WORKERS - 1 };
 static atomic_int gone_seen;
@@ -214,7 +214,7 @@ static void all_saw_it(void)
 
 ITEM(item_20_callee_is_gone, .body = callee_goes, .after = all_saw_it, ITEM_FUNCTIONS(functions))
 
-/* ---- 21: time limits --------------------------------------------------------------------------------------------------------------- */
+/* ---- 21: time limits ------------------------------------------------------------------------------------------ */
 
 static void must_time_out(weft_agent *agent, int to, int64_t timeout_ms)
 {
@@ -260,7 +260,7 @@ static void release_late(void)
 
 ITEM(item_21_rpc_timeouts, .program = time_limits, .after = release_late, ITEM_FUNCTIONS(functions))
 
-/* ---- 22: a new default is for calls to come ------------------------------------------------------------------------------------------- */
+/* ---- 22: a new default is for calls to come ------------------------------------------------------------------- */
 
 static void default_changes(weft_agent *agent, void *arg)
 {
@@ -282,7 +282,7 @@ static void default_changes(weft_agent *agent, void *arg)
 ITEM(item_22_default_timeout_is_not_retroactive, .program = default_changes, .after = release_late,
      ITEM_FUNCTIONS(functions))
 
-/* ---- 23: after the end ------------------------------------------------------------------------------------------------------------------- */
+/* ---- 23: after the end ---------------------------------------------------------------------------------------- */
 
 static weft_rref *left_over[WORKERS];
 static weft_future *asked[WORKERS];

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_conformance_faults.c - items 53 and 54: references over a network that fails. The reference's harness makes chosen
- * types of messages fail their first sends, or holds them back. Here a program of calls and references runs again and
- * again, and at one moment of its course after the other a link is broken, several times, or held: whatever message is
- * under way then, of whichever type, is lost and sent again, or late.
+ * test_conformance_faults.c - items 53 and 54: references over a network that fails. The reference's harness makes
+ * chosen types of messages fail their first sends, or holds them back. Here a program of calls and references runs
+ * again and again, and at one moment of its course after the other a link is broken, several times, or held:
+ * whatever message is under way then, of whichever type, is lost and sent again, or late.
  */
 #include "conformance/conformance.h"
 
 #include "unit.h"
 
-/* ---- Functions -------------------------------------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 /* (rref, x): its value and x. */
 static weft_status serve_add_to(weft_call *call, void *user)
@@ -50,7 +50,7 @@ static const weft_function functions[] = {
     {.name = "once", .run = serve_once},
 };
 
-/* ---- 53: time limits of references ----------------------------------------------------------------------------------------- */
+/* ---- 53: time limits of references ---------------------------------------------------------------------------- */
 
 static void must_have_timed_out(weft_rref *rref, weft_agent *agent, int other)
 {
@@ -92,8 +92,8 @@ static void slow_making(weft_agent *agent, int to)
     weft_rref_unref(made);
 }
 
-/* The link is dead when the call is to leave, and comes back to life when nobody waits any more: what was to be made then
- * comes to be, late, and must not stay. */
+/* The link is dead when the call is to leave, and comes back to life when nobody waits any more: what was to be made
+ * then comes to be, late, and must not stay. */
 static void lost_making(weft_agent *agent, int to)
 {
     weft_rref *made = NULL, *abandoned = NULL;
@@ -129,7 +129,7 @@ static void release_late(void)
 ITEM(item_53_rref_timeouts_and_lost_creations, .program = rref_time_limits, .after = release_late,
      ITEM_FUNCTIONS(functions))
 
-/* ---- 54: every message lost or late ------------------------------------------------------------------------------------------ */
+/* ---- 54: every message lost or late --------------------------------------------------------------------------- */
 
 enum { PLACES = 3, MOMENTS = SEEDS > 1 ? 80 : 10 };
 

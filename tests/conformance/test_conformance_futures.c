@@ -6,7 +6,7 @@
 
 #include "unit.h"
 
-/* ---- Functions ------------------------------------------------------------------------------------------------------ */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 static weft_status serve_fail(weft_call *call, void *user)
 {
@@ -36,7 +36,7 @@ static const weft_function functions[] = {
     {.name = "one more", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = serve_one_more},
 };
 
-/* ---- Helpers -------------------------------------------------------------------------------------------------------- */
+/* ---- Helpers -------------------------------------------------------------------------------------------------- */
 
 static atomic_int drops, runs;
 
@@ -87,7 +87,7 @@ static weft_error *an_error(void)
     return weft_error_create(WEFT_ERR_IO, "made to fail");
 }
 
-/* ---- 29: once --------------------------------------------------------------------------------------------------------- */
+/* ---- 29: once ------------------------------------------------------------------------------------------------- */
 
 static void wait_twice(weft_agent *agent)
 {
@@ -136,7 +136,7 @@ static void all_payloads_were_dropped(void)
 ITEM(item_29_futures_complete_once, .program = complete_once, .after = all_payloads_were_dropped,
      ITEM_FUNCTIONS(functions))
 
-/* ---- 30: continuations --------------------------------------------------------------------------------------------------- */
+/* ---- 30: continuations ---------------------------------------------------------------------------------------- */
 
 typedef struct registering {
     pthread_t thread;
@@ -222,7 +222,7 @@ static void one_drop_each(void)
 
 ITEM(item_30_continuations, .program = continuations, .after = one_drop_each, ITEM_FUNCTIONS(functions))
 
-/* ---- 31: continuations that fail ------------------------------------------------------------------------------------------ */
+/* ---- 31: continuations that fail ------------------------------------------------------------------------------ */
 
 static weft_status fail_by_return(weft_future *parent, weft_future *child, void *arg)
 {
@@ -267,7 +267,7 @@ static void failing_continuations(weft_agent *agent, void *arg)
 
 ITEM(item_31_continuations_that_fail, .program = failing_continuations, ITEM_FUNCTIONS(functions))
 
-/* ---- 32: done callbacks ----------------------------------------------------------------------------------------------------- */
+/* ---- 32: done callbacks --------------------------------------------------------------------------------------- */
 
 static void done_callbacks(weft_agent *agent, void *arg)
 {
@@ -295,7 +295,7 @@ static void each_ran_once(void)
 
 ITEM(item_32_done_callbacks, .program = done_callbacks, .after = each_ran_once, ITEM_FUNCTIONS(functions))
 
-/* ---- 33: waiting for all ------------------------------------------------------------------------------------------------------ */
+/* ---- 33: waiting for all -------------------------------------------------------------------------------------- */
 
 static void wait_for_all(weft_agent *agent, void *arg)
 {
@@ -329,9 +329,10 @@ static void wait_for_all(weft_agent *agent, void *arg)
 
 ITEM(item_33_wait_all_ends_with_the_first_failure, .program = wait_for_all, ITEM_FUNCTIONS(functions))
 
-/* ---- 34: collecting ------------------------------------------------------------------------------------------------------------- */
+/* ---- 34: collecting ------------------------------------------------------------------------------------------- */
 
-/* The reference collects the futures of a thread behind its back; here they are named. Nothing is left over of a failure. */
+/* The reference collects the futures of a thread behind its back; here they are named. Nothing is left over of a
+ * failure. */
 static void collect(weft_agent *agent, void *arg)
 {
     weft_target next = weft_to_rank(next_rank(agent));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_conformance_groups.c - item 28: barriers and all-gathers over all workers, some, several at once, and too late. */
+/* test_conformance_groups.c - item 28: barriers and all-gathers over all workers, some, several at once, and too
+ * late. */
 #include "conformance/conformance.h"
 
 #include <pthread.h>
@@ -34,7 +35,7 @@ static void meet(weft_group *group, int round)
     MUST(atomic_load(&entered[round]) == (int)weft_group_size(group));
 }
 
-/* ---- Barriers: over all, with calls in between; over a subset, which the others do not notice ------------------------------- */
+/* ---- Barriers: over all, with calls in between; over a subset, which the others do not notice ----------------- */
 
 static void all_meet(weft_agent *agent)
 {
@@ -70,7 +71,7 @@ static void some_meet(weft_agent *agent)
     weft_group_close(some);
 }
 
-/* ---- Several at once, begun in another order on every worker ---------------------------------------------------------------- */
+/* ---- Several at once, begun in another order on every worker -------------------------------------------------- */
 
 enum { MANY = 4, ROUNDS = 5 };
 
@@ -125,7 +126,7 @@ static void many_threads(weft_agent *agent)
         pthread_join(threads[i], NULL);
 }
 
-/* ---- All-gather ---------------------------------------------------------------------------------------------------------------- */
+/* ---- All-gather ----------------------------------------------------------------------------------------------- */
 
 static void gather(weft_agent *agent)
 {
@@ -150,7 +151,8 @@ static void gather(weft_agent *agent)
     weft_group_close(all);
 }
 
-/* One is too late: the others' time is over, all are told who it was, the group is over; the next one is everybody's again. */
+/* One is too late: the others' time is over, all are told who it was, the group is over; the next one is everybody's
+ * again. */
 static void gather_late(weft_agent *agent)
 {
     int rank = weft_agent_rank(agent);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_conformance_large_ahead.c - a message of 64 MiB ahead of small calls to the same peer. In the reference everything between
- * two workers goes through one pipe, in order: what is small waits until what is large has passed.
+ * test_conformance_large_ahead.c - a message of 64 MiB ahead of small calls to the same peer. In the reference
+ * everything between two workers goes through one pipe, in order: what is small waits until what is large has
+ * passed.
  */
 #include "conformance/conformance.h"
 
@@ -52,7 +53,8 @@ static uint64_t median(uint64_t *times, int count)
     return times[count / 2];
 }
 
-/* Small calls as long as the large one is under way, again and again until there are enough; how long the median took. */
+/* Small calls as long as the large one is under way, again and again until there are enough; how long the median
+ * took. */
 static uint64_t beside(weft_agent *agent, const char *function, weft_args args, uint64_t *large_ns, double *per_large)
 {
     uint64_t times[CALLS], spent = 0;
@@ -71,8 +73,9 @@ static uint64_t beside(weft_agent *agent, const char *function, weft_args args, 
     return median(times, count);
 }
 
-/* Neither the one nor the other waits for the other's end: many small calls pass while a large one does, and each takes but a
- * part of its time. The bounds are wide: here as many threads as there are processors work at the large one. */
+/* Neither the one nor the other waits for the other's end: many small calls pass while a large one does, and each
+ * takes but a part of its time. The bounds are wide: here as many threads as there are processors work at the large
+ * one. */
 static void compare(weft_agent *agent, const char *function, weft_args args)
 {
     uint64_t alone[CALLS], large_ns = 0;

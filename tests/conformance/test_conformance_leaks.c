@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_conformance_leaks.c - items 49 to 52 and 55: references left over, in circles, used too late, counted to the last
- * one; and functions called on them. */
+/* test_conformance_leaks.c - items 49 to 52 and 55: references left over, in circles, used too late, counted to the
+ * last one; and functions called on them. */
 #include "conformance/conformance.h"
 
 #include <stdlib.h>
 
 #include "unit.h"
 
-/* ---- Functions -------------------------------------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 static _Atomic(weft_rref *) kept[WORKERS];
 static atomic_int drops;
 
-/* Keeps its argument: in "keep" until "let go", in "hold on" for ever, as an object of its own that is dropped with it. */
+/* Keeps its argument: in "keep" until "let go", in "hold on" for ever, as an object of its own that is dropped with
+ * it. */
 static weft_status serve_keep(weft_call *call, void *user)
 {
     int rank = weft_agent_rank(weft_call_agent(call));
@@ -87,7 +88,7 @@ static const weft_function functions[] = {
     {.name = "wait", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_I64}, .run = serve_hold_self},
 };
 
-/* ---- The log -------------------------------------------------------------------------------------------------------------- */
+/* ---- The log -------------------------------------------------------------------------------------------------- */
 
 static atomic_int leak_lines;
 
@@ -103,7 +104,7 @@ static void listen_for_leaks(void)
     weft_logging_set_sink(count_leak_lines, NULL);
 }
 
-/* ---- 49 -------------------------------------------------------------------------------------------------------------------- */
+/* ---- 49 ------------------------------------------------------------------------------------------------------- */
 
 static weft_rref *leaked[WORKERS];
 static bool leaks_fatal;
@@ -113,8 +114,8 @@ static void let_leaks_fail(weft_agent_options *options)
     options->leaks_fail = leaks_fatal;
 }
 
-/* Only worker 0 leaks: a handle to a value of worker 1. Both are told so at the end, the one that holds and the one that
- * keeps; those who have nothing to do with it are not. */
+/* Only worker 0 leaks: a handle to a value of worker 1. Both are told so at the end, the one that holds and the one
+ * that keeps; those who have nothing to do with it are not. */
 static void leak_one(int rank)
 {
     weft_error *error = NULL;
@@ -147,11 +148,12 @@ static void item_49_rref_leaks(void **state)
     weft_logging_set_sink(NULL, NULL);
 }
 
-/* ---- 50 -------------------------------------------------------------------------------------------------------------------- */
+/* ---- 50 ------------------------------------------------------------------------------------------------------- */
 
 /*
- * Two objects on two workers hold a reference to each other: nobody will ever let go of them. In this process: a handle is
- * kept till after the end. The end does not wait for either; it reports them, and what was held is dropped with the agents.
+ * Two objects on two workers hold a reference to each other: nobody will ever let go of them. In this process: a
+ * handle is kept till after the end. The end does not wait for either; it reports them, and what was held is dropped
+ * with the agents.
  */
 static void circle(int rank)
 {
@@ -194,10 +196,10 @@ static void item_50_circles_of_references(void **state)
     weft_logging_set_sink(NULL, NULL);
 }
 
-/* ---- 51 -------------------------------------------------------------------------------------------------------------------- */
+/* ---- 51 ------------------------------------------------------------------------------------------------------- */
 
-/* The reference's two messages: reading it, and passing it on. Here: the same code for both, and also in a job that came
- * afterwards, to which it does not belong. */
+/* The reference's two messages: reading it, and passing it on. Here: the same code for both, and also in a job that
+ * came afterwards, to which it does not belong. */
 static void use_after_shutdown(int rank)
 {
     weft_error *error = NULL;
@@ -232,7 +234,7 @@ static void item_51_use_after_shutdown(void **state)
     weft_logging_set_sink(NULL, NULL);
 }
 
-/* ---- 52 -------------------------------------------------------------------------------------------------------------------- */
+/* ---- 52 ------------------------------------------------------------------------------------------------------- */
 
 static int64_t counted(weft_agent *agent, const char *what)
 {
@@ -325,7 +327,7 @@ static void reset_steps(void)
 
 ITEM(item_52_exact_counts, .program = exact_counts, .after = reset_steps, ITEM_FUNCTIONS(functions))
 
-/* ---- 55 -------------------------------------------------------------------------------------------------------------------- */
+/* ---- 55 ------------------------------------------------------------------------------------------------------- */
 
 static int64_t first_i64(const weft_values *values)
 {

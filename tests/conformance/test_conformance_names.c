@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_conformance_names.c - items 1 to 7: ranks and names, joining twice, a world of one, calls to oneself, addressing. */
+/* test_conformance_names.c - items 1 to 7: ranks and names, joining twice, a world of one, calls to oneself,
+ * addressing. */
 #include "conformance/conformance.h"
 
 #include <stdlib.h>
@@ -52,7 +53,7 @@ static void table_is_complete(weft_agent *agent, void *arg)
 
 ITEM(item_1_ids_are_ranks_and_the_table_is_complete, .program = table_is_complete, ITEM_FUNCTIONS(functions))
 
-/* ---- 2: what a name may be ---------------------------------------------------------------------------------------- */
+/* ---- 2: what a name may be ------------------------------------------------------------------------------------ */
 
 static void refuse_name(const char *name, const char *mentioned)
 {
@@ -130,7 +131,7 @@ static void one_was_refused(void)
 
 ITEM(item_3_duplicate_name, .body = twins, .after = one_was_refused, ITEM_FUNCTIONS(functions))
 
-/* ---- 4: twice, and again ------------------------------------------------------------------------------------------ */
+/* ---- 4: twice, and again -------------------------------------------------------------------------------------- */
 
 static void no_second_agent_for(int rank)
 {
@@ -159,7 +160,7 @@ static void open_again(int rank)
 
 ITEM(item_4_init_twice_and_reinit, .body = open_again, ITEM_FUNCTIONS(functions))
 
-/* ---- 5: a world of one -------------------------------------------------------------------------------------------- */
+/* ---- 5: a world of one ---------------------------------------------------------------------------------------- */
 
 static void all_to_myself(weft_agent *agent, void *arg)
 {
@@ -193,7 +194,7 @@ static void all_to_myself(weft_agent *agent, void *arg)
 
 ITEM(item_5_world_of_one, .program = all_to_myself, .size = 1, ITEM_FUNCTIONS(functions))
 
-/* ---- 6: calls to oneself, and references of one's own in them ------------------------------------------------------ */
+/* ---- 6: calls to oneself, and references of one's own in them ------------------------------------------------- */
 
 static void self_calls(weft_agent *agent, void *arg)
 {
@@ -214,7 +215,7 @@ static void self_calls(weft_agent *agent, void *arg)
 
 ITEM(item_6_self_calls_and_self_rrefs, .program = self_calls, ITEM_FUNCTIONS(functions))
 
-/* ---- 7: by rank, by worker, by name --------------------------------------------------------------------------------- */
+/* ---- 7: by rank, by worker, by name --------------------------------------------------------------------------- */
 
 static void refuse_target(weft_agent *agent, weft_target to, const char *mentioned)
 {

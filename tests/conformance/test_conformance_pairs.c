@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_conformance_pairs.c - the C code of docs/from-pytorch-rpc.md computes what the Python code beside it computes: its functions run
- * here on three workers, and the results are compared with those of one tape.
+ * test_conformance_pairs.c - the C code of docs/from-pytorch-rpc.md computes what the Python code beside it
+ * computes: its functions run here on three workers, and the results are compared with those of one tape.
  */
 #include "rpc/world.h"
 #include "make.h"

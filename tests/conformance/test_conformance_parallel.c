@@ -55,12 +55,13 @@ static void context_must_be_near(const step *s, const weft_tensor *leaf, const d
 
 /* ---- 81 ---------------------------------------------------------------------------------------------------------- */
 
-/* Two trainers, each with a layer before and one behind the parameter of a third worker, that of the reference's tests. */
+/* Two trainers, each with a layer before and one behind the parameter of a third worker, that of the reference's
+ * tests. */
 enum { TRAINERS = 2, SERVER = 2, WEIGHTS = 4 };
 /* Which of the layers is data parallel: none, both, the one behind. */
 typedef enum parallel_part { PART_NONE, PART_OUTSIDE, PART_INSIDE, PARTS } parallel_part;
-/* What the trainers compute with: one sample and its opposite, so that averages are 0; samples that differ; and a last one, which in uneven
- * runs the second trainer alone has. */
+/* What the trainers compute with: one sample and its opposite, so that averages are 0; samples that differ; and a
+ * last one, which in uneven runs the second trainer alone has. */
 enum { PASS_OPPOSITE, PASS_DIFFERENT, PASS_LAST, PASSES };
 static const float samples[PASSES][TRAINERS][2] = {
     [PASS_OPPOSITE] = {{1.5f, -0.25f}, {-1.5f, 0.25f}},
@@ -100,8 +101,8 @@ static gradients alone(weft_module *layers, const float sample[2])
     return found;
 }
 
-/* Gradients of the layers that are parallel are the averages of those that train, the others the trainer's own; p's gradient in a context
- * is that of its one trainer. */
+/* Gradients of the layers that are parallel are the averages of those that train, the others the trainer's own; p's
+ * gradient in a context is that of its one trainer. */
 static void hybrid_pass(weft_agent *agent, weft_module *layers, const member *m, parallel_part part, int number,
                         bool only_last)
 {

@@ -4,7 +4,7 @@
 
 #include "unit.h"
 
-/* ---- Functions -------------------------------------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 static weft_status serve_read(weft_call *call, void *user)
 {
@@ -113,7 +113,7 @@ static const weft_function functions[] = {
     {.name = "slow", .gives = {WEFT_TYPE_I64}, .run = serve_slow},
 };
 
-/* ---- Helpers ------------------------------------------------------------------------------------------------------------ */
+/* ---- Helpers -------------------------------------------------------------------------------------------------- */
 
 static weft_rref *make_sum(weft_agent *agent, int to, int64_t x, int64_t y)
 {
@@ -148,7 +148,7 @@ static int64_t read_on(weft_agent *agent, int to, weft_rref *rref)
     return ask(agent, weft_to_rank(to), "read", WEFT_VALUES(weft_of_rref(rref)));
 }
 
-/* ---- 40 -------------------------------------------------------------------------------------------------------------------- */
+/* ---- 40 ------------------------------------------------------------------------------------------------------- */
 
 static void remote_results(weft_agent *agent, void *arg)
 {
@@ -180,7 +180,7 @@ static void remote_results(weft_agent *agent, void *arg)
 
 ITEM(item_40_remote_results, .program = remote_results, ITEM_FUNCTIONS(functions))
 
-/* ---- 41 -------------------------------------------------------------------------------------------------------------------- */
+/* ---- 41 ------------------------------------------------------------------------------------------------------- */
 
 /* Two references to one owner as arguments to it; and from a user to another user, who reads it at the owner. */
 static void rref_arguments(weft_agent *agent, void *arg)
@@ -204,7 +204,7 @@ static void rref_arguments(weft_agent *agent, void *arg)
 
 ITEM(item_41_rrefs_as_arguments, .program = rref_arguments, ITEM_FUNCTIONS(functions))
 
-/* ---- 42 -------------------------------------------------------------------------------------------------------------------- */
+/* ---- 42 ------------------------------------------------------------------------------------------------------- */
 
 static void nested_once(weft_agent *agent, int there, int further, int64_t n)
 {
@@ -234,7 +234,7 @@ static void nested_rrefs(weft_agent *agent, void *arg)
 
 ITEM(item_42_nested_remote_and_nested_rrefs, .program = nested_rrefs, ITEM_FUNCTIONS(functions))
 
-/* ---- 43 -------------------------------------------------------------------------------------------------------------------- */
+/* ---- 43 ------------------------------------------------------------------------------------------------------- */
 
 static void returned_and_local(weft_agent *agent, void *arg)
 {
@@ -259,7 +259,7 @@ static void returned_and_local(weft_agent *agent, void *arg)
 
 ITEM(item_43_rrefs_returned_and_local_rrefs_passed, .program = returned_and_local, ITEM_FUNCTIONS(functions))
 
-/* ---- 44 -------------------------------------------------------------------------------------------------------------------- */
+/* ---- 44 ------------------------------------------------------------------------------------------------------- */
 
 static void forward_chain(weft_agent *agent, void *arg)
 {
@@ -271,7 +271,7 @@ static void forward_chain(weft_agent *agent, void *arg)
 
 ITEM(item_44_rref_forward_chain, .program = forward_chain, ITEM_FUNCTIONS(functions))
 
-/* ---- 45 -------------------------------------------------------------------------------------------------------------------- */
+/* ---- 45 ------------------------------------------------------------------------------------------------------- */
 
 /* The owner gets references to its own values as arguments of what it makes. */
 static void same_worker(weft_agent *agent, void *arg)
@@ -288,7 +288,7 @@ static void same_worker(weft_agent *agent, void *arg)
 
 ITEM(item_45_remote_on_the_same_worker, .program = same_worker, ITEM_FUNCTIONS(functions))
 
-/* ---- 46 -------------------------------------------------------------------------------------------------------------------- */
+/* ---- 46 ------------------------------------------------------------------------------------------------------- */
 
 /* A reference that never leaves costs no message, and local_value is for owners. */
 static void local_only(weft_agent *agent, void *arg)
@@ -313,7 +313,7 @@ static void local_only(weft_agent *agent, void *arg)
 
 ITEM(item_46_local_rrefs_and_local_value, .program = local_only, ITEM_FUNCTIONS(functions))
 
-/* ---- 47 -------------------------------------------------------------------------------------------------------------------- */
+/* ---- 47 ------------------------------------------------------------------------------------------------------- */
 
 static void must_have_thrown(weft_rref *rref, int worker)
 {
@@ -362,10 +362,10 @@ static void remote_throws(weft_agent *agent, void *arg)
 
 ITEM(item_47_remote_with_exception, .program = remote_throws, ITEM_FUNCTIONS(functions))
 
-/* ---- 48 -------------------------------------------------------------------------------------------------------------------- */
+/* ---- 48 ------------------------------------------------------------------------------------------------------- */
 
-/* Handlers see references that their owner knows of, whoever passed them on, however fresh they are. In a call to oneself
- * it is the caller's own handle, as confirmed as that is. */
+/* Handlers see references that their owner knows of, whoever passed them on, however fresh they are. In a call to
+ * oneself it is the caller's own handle, as confirmed as that is. */
 static void confirmed_before_handlers(weft_agent *agent, void *arg)
 {
     int owner = next_rank(agent);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_conformance_shutdown.c - items 24 to 27: closing while others work, with trouble, at once, and opening meanwhile. */
+/* test_conformance_shutdown.c - items 24 to 27: closing while others work, with trouble, at once, and opening
+ * meanwhile. */
 #include "conformance/conformance.h"
 
 #include "unit.h"
@@ -58,7 +59,7 @@ static void reset(void)
     atomic_store(&done, 0);
 }
 
-/* ---- 24: the idle wait for the busy ----------------------------------------------------------------------------------- */
+/* ---- 24: the idle wait for the busy --------------------------------------------------------------------------- */
 
 /* Three have nothing to do and close at once. The fourth goes on calling them, and they each other. */
 static void uneven_work(weft_agent *agent, void *arg)
@@ -81,11 +82,11 @@ static void all_work_was_done(void)
 
 ITEM(item_24_graceful_with_uneven_work, .program = uneven_work, .after = all_work_was_done, ITEM_FUNCTIONS(functions))
 
-/* ---- 25: closing late, twice as densely, and with trouble ----------------------------------------------------------------- */
+/* ---- 25: closing late, twice as densely, and with trouble ----------------------------------------------------- */
 
 /*
- * One is late: the others' close waits for it, without a limit of its own. All call all meanwhile, from their last moment on.
- * One does not close at all but stops: the others still come to an end, and without an error.
+ * One is late: the others' close waits for it, without a limit of its own. All call all meanwhile, from their last
+ * moment on. One does not close at all but stops: the others still come to an end, and without an error.
  */
 static void late_and_dense(int rank)
 {
@@ -115,7 +116,7 @@ static void late_and_dense(int rank)
 
 ITEM(item_25_close_with_a_late_and_a_failing_worker, .body = late_and_dense, .after = reset, ITEM_FUNCTIONS(functions))
 
-/* ---- 26: at once ------------------------------------------------------------------------------------------------------------- */
+/* ---- 26: at once ---------------------------------------------------------------------------------------------- */
 
 /* Nobody closes gracefully: stopping asks nobody, waits for nobody, and fails what is outstanding. */
 static void local_shutdown(int rank)
@@ -147,7 +148,7 @@ static void release_all(void)
 
 ITEM(item_26_local_shutdown, .body = local_shutdown, .after = release_all, ITEM_FUNCTIONS(functions))
 
-/* ---- 27: waiting for a call keeps nobody from opening -------------------------------------------------------------------------- */
+/* ---- 27: waiting for a call keeps nobody from opening --------------------------------------------------------- */
 
 static void one_worker(weft_agent_options *options)
 {

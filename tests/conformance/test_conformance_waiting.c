@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_conformance_waiting.c - what the reference hangs on: everybody waits for everybody. Its time limits are queued on the very
- * workers that wait, so that they do not fire either.
+ * test_conformance_waiting.c - what the reference hangs on: everybody waits for everybody. Its time limits are
+ * queued on the very workers that wait, so that they do not fire either.
  */
 #include "conformance/conformance.h"
 
@@ -9,7 +9,7 @@
 
 #include "unit.h"
 
-/* ---- Functions -------------------------------------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 /* (depth): there and back, waiting at every step; the last one waits for "hold". */
 static weft_status serve_nest(weft_call *call, void *user)
@@ -25,7 +25,8 @@ static weft_status serve_nest(weft_call *call, void *user)
 
 static atomic_int unwound;
 
-/* (depth, bounded): as above, and the last one asks for what nobody answers; `bounded`: for as long as its caller waits. */
+/* (depth, bounded): as above, and the last one asks for what nobody answers; `bounded`: for as long as its caller
+ * waits. */
 static weft_status serve_nest_hold(weft_call *call, void *user)
 {
     weft_agent *agent = weft_call_agent(call);
@@ -79,7 +80,7 @@ static void reset(void)
     atomic_store(&callbacks, 0);
 }
 
-/* ---- One worker on both sides, A -> B -> A -> B, from both ends at once ---------------------------------------------------- */
+/* ---- One worker on both sides, A -> B -> A -> B, from both ends at once --------------------------------------- */
 
 static void await_all(weft_future **futures, int count)
 {
@@ -130,7 +131,7 @@ static void time_limits_fire(weft_agent *agent, void *arg)
 ITEM(case_time_limits_while_all_workers_wait, .program = time_limits_fire, .size = 2, .adjust = one_worker,
      .after = reset, ITEM_FUNCTIONS(functions))
 
-/* ---- More chains than workers, round the whole world ---------------------------------------------------------------------------- */
+/* ---- More chains than workers, round the whole world ---------------------------------------------------------- */
 
 static bool ended_busy(const weft_future *future)
 {
@@ -144,8 +145,8 @@ static void every_worker_waits(weft_agent *agent, void *arg)
     for (int i = 0; i < CHAINS; i++) /* 48 waiting handlers a worker */
         chains[i] = start(agent, weft_to_rank(next_rank(agent)), "nest", WEFT_VALUES(weft_of_i64(12)));
     await_all(chains, CHAINS);
-    /* More than there are threads for (an executor makes 256 besides its own), without a time limit: when nothing moves, the
-     * calls that have not run are refused, and so the rest goes on; and then everything is as before. */
+    /* More than there are threads for (an executor makes 256 besides its own), without a time limit: when nothing
+     * moves, the calls that have not run are refused, and so the rest goes on; and then everything is as before. */
     for (int i = 0; i < MANY; i++)
         chains[i] =
             start_for(agent, weft_to_rank(next_rank(agent)), "nest", WEFT_VALUES(weft_of_i64(12)), WEFT_FOREVER);
@@ -169,7 +170,7 @@ static void two_workers(weft_agent_options *options)
 ITEM(case_nested_calls_while_every_worker_waits, .program = every_worker_waits, .adjust = two_workers,
      ITEM_FUNCTIONS(functions))
 
-/* ---- The user's mutex ----------------------------------------------------------------------------------------------------------- */
+/* ---- The user's mutex ----------------------------------------------------------------------------------------- */
 
 static void lock_in_callback(weft_future *future, void *arg)
 {
@@ -178,8 +179,8 @@ static void lock_in_callback(weft_future *future, void *arg)
     MUST(!pthread_mutex_unlock(&users_mutex));
 }
 
-/* Waits for a call with the mutex held, while others want handlers and callbacks run that need it: those have to wait for
- * the mutex, on workers; never may the waiter run them. */
+/* Waits for a call with the mutex held, while others want handlers and callbacks run that need it: those have to
+ * wait for the mutex, on workers; never may the waiter run them. */
 static void wait_under_mutex(weft_agent *agent)
 {
     enum { ROUNDS = 5 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* refusal.h - one request of the library for memory is refused. For tests that are linked with LINKER:--wrap=wfi_calloc. */
+/* refusal.h - one request of the library for memory is refused. For tests that are linked with
+ * LINKER:--wrap=wfi_calloc. */
 #ifndef TESTS_DATA_PARALLEL_REFUSAL_H
 #define TESTS_DATA_PARALLEL_REFUSAL_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_data_parallel.c - averaged gradients are those of one process over all data: with buckets of several sizes, over several steps, with
- * parameters that are not used, passes that reduce nothing, members that run out of data, compression, under a distributed context; and
- * what happens when a member fails or dies.
+ * test_data_parallel.c - averaged gradients are those of one process over all data: with buckets of several sizes,
+ * over several steps, with parameters that are not used, passes that reduce nothing, members that run out of data,
+ * compression, under a distributed context; and what happens when a member fails or dies.
  */
 #include "data_parallel/member.h"
 #include "make.h"
@@ -306,7 +306,8 @@ static void test_run_out(void **state)
     run(WORLD_TCP, 3, run_out, (weft_data_parallel_options){.uneven = true, .find_unused = true});
 }
 
-/* Under a distributed context, whose gradients are the averaged ones then, also of the third layer, which member 0 alone uses. */
+/* Under a distributed context, whose gradients are the averaged ones then, also of the third layer, which member 0
+ * alone uses. */
 static void in_context(weft_agent *agent, void *arg)
 {
     const scene *s = arg;
@@ -379,7 +380,8 @@ static void mistakes(weft_agent *agent, void *arg)
     MUST_BE(weft_data_parallel_create(group, NULL, NULL, &none, &error), WEFT_ERR_INVALID);
     weft_error_unref(error);
     MUST_BE(weft_data_parallel_create(NULL, even, NULL, &none, NULL), WEFT_ERR_INVALID);
-    /* A parameter that the loss does not reach, without find_unused: an error with its name, on all, and nobody hangs. */
+    /* A parameter that the loss does not reach, without find_unused: an error with its name, on all, and nobody
+     * hangs. */
     model m = make_model(7);
     scene plain = {0};
     weft_data_parallel *parallel = make_parallel(group, &m, &plain);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_data_parallel_create.c - weft_data_parallel_create: how long it waits, options that are none, or differ between members, and what fails
- * on one member alone: then the others do not wait for it.
+ * test_data_parallel_create.c - weft_data_parallel_create: how long it waits, options that are none, or differ
+ * between members, and what fails on one member alone: then the others do not wait for it.
  */
 #include "data_parallel/data_parallel.h"
 #include "data_parallel/member.h"
@@ -124,7 +124,8 @@ typedef struct refusal {
 static const refusal one_by_one[] = {
     {1, sizeof(weft_data_parallel)}, {2 * LAYERS, NAMED}, {2 * LAYERS, sizeof(void *)}};
 
-/* One member has no memory for a moment. The group of all is over, by its name; nobody waits for as long as calls may take. */
+/* One member has no memory for a moment. The group of all is over, by its name; nobody waits for as long as calls
+ * may take. */
 static void no_memory(weft_agent *agent, void *arg)
 {
     for (size_t i = 0; i < sizeof(one_by_one) / sizeof(*one_by_one); i++) {

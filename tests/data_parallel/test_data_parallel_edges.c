@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_data_parallel_edges.c - when and in which order buckets are reduced; what modules may consist of; memory that is used again;
- * and passes that fail or get in each other's way, on one member alone: the others end with its name.
+ * test_data_parallel_edges.c - when and in which order buckets are reduced; what modules may consist of; memory that
+ * is used again; and passes that fail or get in each other's way, on one member alone: the others end with its name.
  *
- * The module is a handful of vectors. The loss has each with a constant, so that its gradient is that constant: (i + 1) (member + 1) + step
- * for vector i, whose average over the members is (i + 1) (size + 1) / 2 + step.
+ * The module is a handful of vectors. The loss has each with a constant, so that its gradient is that constant: (i +
+ * 1) (member + 1) + step for vector i, whose average over the members is (i + 1) (size + 1) / 2 + step.
  */
 #include "rpc/world.h"
 #include "make.h"
@@ -131,7 +131,7 @@ static void close_member(member *me)
     weft_module_unref(me->m.module);
 }
 
-/* ---- The order of buckets, and when they go ----------------------------------------------------------------------- */
+/* ---- The order of buckets, and when they go ------------------------------------------------------------------- */
 
 typedef struct diary {
     char text[200];
@@ -166,8 +166,9 @@ static void must_read(const diary *d, const char *wanted)
     MUST(strcmp(d->text, wanted) == 0);
 }
 
-/* A bucket for each vector. In the first pass they go in the order in which they were made, the last vector first; from then on in the order
- * in which gradients came at member 0, where a bucket goes as soon as its gradient has come. */
+/* A bucket for each vector. In the first pass they go in the order in which they were made, the last vector first;
+ * from then on in the order in which gradients came at member 0, where a bucket goes as soon as its gradient has
+ * come. */
 static void order_of_buckets(weft_agent *agent, void *arg)
 {
     static const size_t of_first[] = {1, 3, 0, 2};
@@ -199,8 +200,8 @@ WORLD_TEST(order_of_buckets, 3, 1, .size = 3)
 
 /* ---- Modules ----------------------------------------------------------------------------------------------------- */
 
-/* float64 among float32: buckets of one dtype each. A vector that is used twice has one gradient, one that is fixed has none, one without
- * elements an empty one. Values and buffers come from member 0. */
+/* float64 among float32: buckets of one dtype each. A vector that is used twice has one gradient, one that is fixed
+ * has none, one without elements an empty one. Values and buffers come from member 0. */
 static void kinds_of_parameters(weft_agent *agent, void *arg)
 {
     static const weft_dtype dtypes[] = {WEFT_DTYPE_FLOAT32, WEFT_DTYPE_FLOAT64, WEFT_DTYPE_FLOAT64, WEFT_DTYPE_FLOAT32,
@@ -241,7 +242,8 @@ static void kinds_of_parameters(weft_agent *agent, void *arg)
 
 WORLD_TEST(kinds_of_parameters, 3, 1, .size = 3)
 
-/* What a tape still has is not written to by later passes; what nobody has is used again. The hooks alone keep the object. */
+/* What a tape still has is not written to by later passes; what nobody has is used again. The hooks alone keep the
+ * object. */
 static void memory_of_buckets(weft_agent *agent, void *arg)
 {
     member me = open_member(agent, 3, NULL);
@@ -335,7 +337,8 @@ static weft_tape *mistaken_pass(member *me, const mistake *how, int step)
     return t;
 }
 
-/* The culprit's pass fails; the others' passes fail, that one or the next, by the culprit's name; from then on nobody's go. */
+/* The culprit's pass fails; the others' passes fail, that one or the next, by the culprit's name; from then on
+ * nobody's go. */
 static void one_is_mistaken(weft_agent *agent, void *arg)
 {
     const scene *s = arg;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_data_parallel_ends.c - members that die in a pass, that cannot make their module, that do something else meanwhile; hooks that fail
- * after the exchange, an order of parameters that is none, no memory for buckets in that order; forward passes that fail; a group that is destroyed before its module.
+ * test_data_parallel_ends.c - members that die in a pass, that cannot make their module, that do something else
+ * meanwhile; hooks that fail after the exchange, an order of parameters that is none, no memory for buckets in that
+ * order; forward passes that fail; a group that is destroyed before its module.
  *
- * The module is a linear layer, its input a member's number, so the gradient of its weights is that number: the mean over the members is known.
+ * The module is a linear layer, its input a member's number, so the gradient of its weights is that number: the mean
+ * over the members is known.
  */
 #include "data_parallel/data_parallel.h"
 #include "data_parallel/member.h"
@@ -244,7 +246,8 @@ static weft_error *classify(weft_agent *agent, weft_data_parallel *parallel, wef
     return error;
 }
 
-/* One member's tape has failed when it calls for the backward pass: the others hear of it, and do not wait until their time is up. */
+/* One member's tape has failed when it calls for the backward pass: the others hear of it, and do not wait until
+ * their time is up. */
 static void forward_fails(weft_agent *agent, void *arg)
 {
     for (int in_context = 0; in_context < 2; in_context++) {
@@ -283,8 +286,8 @@ static weft_status layered_pass(weft_data_parallel *parallel, weft_module *modul
     return status;
 }
 
-/* After the first pass one member has no memory for the buckets in member 0's order: it has none of them, or a half. Its group is over, and
- * no later pass touches what there is. */
+/* After the first pass one member has no memory for the buckets in member 0's order: it has none of them, or a half.
+ * Its group is over, and no later pass touches what there is. */
 static void no_buckets(weft_agent *agent, void *arg)
 {
     for (int half = 0; half < 2; half++) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_data_parallel_join.c - members that run out of data: all go on with the model of the first of those who trained to the end, over
- * several epochs, also with an optimizer that has a state of its own; sums that would be lost; deaths meanwhile.
+ * test_data_parallel_join.c - members that run out of data: all go on with the model of the first of those who
+ * trained to the end, over several epochs, also with an optimizer that has a state of its own; sums that would be
+ * lost; deaths meanwhile.
  *
- * The loss of a member is c / 2 times the sum of squares of all parameters v, with c its number from 1 on, so its gradient is c v: the average
- * is known if all have the same v, and shows it if they have not.
+ * The loss of a member is c / 2 times the sum of squares of all parameters v, with c its number from 1 on, so its
+ * gradient is c v: the average is known if all have the same v, and shows it if they have not.
  */
 #include "rpc/world.h"
 #include "make.h"
@@ -211,7 +212,7 @@ static void test_state(void **state)
     run_epochs(3, (scene){.passes = {{0, 1, 4}, {2, 3, 2}}, .last = {2, 1}, .has_momentum = true});
 }
 
-/* ---- Sums of passes that reduced nothing ---------------------------------------------------------------------------- */
+/* ---- Sums of passes that reduced nothing ---------------------------------------------------------------------- */
 
 static void sums_are_left(weft_agent *agent, void *arg)
 {
@@ -253,7 +254,8 @@ static double number_of(const member *me)
 
 static int joined, cut_short; /* members, over all rounds */
 
-/* The last member trains on while the others have joined; one of those dies. A module is its member's or the last one's, whole. */
+/* The last member trains on while the others have joined; one of those dies. A module is its member's or the last
+ * one's, whole. */
 static void with_death(weft_agent *agent, void *arg)
 {
     const scene *s = arg;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parameters.h - for the tests of contexts: three workers, each with a parameter of [2], and what a root asks of them. */
+/* parameters.h - for the tests of contexts: three workers, each with a parameter of [2], and what a root asks of
+ * them. */
 #ifndef TESTS_DIST_PARAMETERS_H
 #define TESTS_DIST_PARAMETERS_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_dist_backward.c - a backward pass over several workers: its gradients are those of the same computation on one tape, whatever was
- * called, used or not used; and nothing of a context is left when it is closed.
+ * test_dist_backward.c - a backward pass over several workers: its gradients are those of the same computation on
+ * one tape, whatever was called, used or not used; and nothing of a context is left when it is closed.
  */
 #include "dist/parameters.h"
 #include "tensors.h"

@@ -59,7 +59,8 @@ static const weft_function functions[] = {
     {.name = "times", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_times},
 };
 
-/* Rank 1 names rank 2 in an answer that comes when its call has run out of time: nobody else tells the opener of rank 2. */
+/* Rank 1 names rank 2 in an answer that comes when its call has run out of time: nobody else tells the opener of
+ * rank 2. */
 static void news_in_a_late_answer(weft_agent *agent, void *arg)
 {
     world *w = arg;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_dist_errors.c - however a pass, or a call under a context, ends badly: the error names the worker, by rank and name, and the operator, at the
- * root and at every other worker that had a part.
+ * test_dist_errors.c - however a pass, or a call under a context, ends badly: the error names the worker, by rank
+ * and name, and the operator, at the root and at every other worker that had a part.
  */
 #include "rpc/world.h"
 #include "make.h"
@@ -98,7 +98,8 @@ static weft_status serve_operator(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-/* (x) -> x, when it is released; a call to oneself ends with its handler only: that returns when its time limit has ended it */
+/* (x) -> x, when it is released; a call to oneself ends with its handler only: that returns when its time limit has
+ * ended it */
 static weft_status serve_late(weft_call *call, void *user)
 {
     (void)user;
@@ -241,7 +242,8 @@ static void await_there(step *s, int rank, const char *const *words)
 #define ROOT_STANDS "on rank 0 (worker0), behind operator sum: "
 #define ROOT_AWAITS "; rank 1 (worker1) owes the gradient of a leaf"
 
-/* All workers have the root's error, and add where they stood. Rank 2's operator returns when it has heard: else it might be done before. */
+/* All workers have the root's error, and add where they stood. Rank 2's operator returns when it has heard: else it
+ * might be done before. */
 static void all_have(step *s, const char *what)
 {
     await_there(s, 2, SAYS(ROOT_STANDS, what));

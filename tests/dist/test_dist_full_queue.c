@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_dist_full_queue.c - passes, steps and the ends of contexts while the queue to a peer is full. They keep their
- * time limits, also if the peer stands still or the link to it is cut. Likewise while a peer refuses every call, since it
- * holds more than 5/4 of its memory budget.
+ * time limits, also if the peer stands still or the link to it is cut. Likewise while a peer refuses every call,
+ * since it holds more than 5/4 of its memory budget.
  */
 #include "dist/parameters.h"
 #include "tensors.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_dist_hostile.c - a member that breaks the rules of passes and contexts: forged numbers, sends of others, gradients of wrong shapes,
- * malformed lists. Each is refused with a status, and the pass that it meant goes on as if nothing had been said.
+ * test_dist_hostile.c - a member that breaks the rules of passes and contexts: forged numbers, sends of others,
+ * gradients of wrong shapes, malformed lists. Each is refused with a status, and the pass that it meant goes on as
+ * if nothing had been said.
  */
 #include "rpc/world.h"
 #include "tensors.h"
@@ -244,7 +245,8 @@ static void abort_there(weft_agent *agent, int to, uint32_t root, uint64_t numbe
                           NULL, NULL));
 }
 
-/* Tensors crossed between rank 2 and rank 0: number 2 of rank 0's went there, number 1 to rank 1. Nothing between it and rank 1. */
+/* Tensors crossed between rank 2 and rank 0: number 2 of rank 0's went there, number 1 to rank 1. Nothing between it
+ * and rank 1. */
 static void forge_as_participant(weft_agent *agent)
 {
     static const uint64_t anothers = 1, ours = 2, twice[] = {2, 2}, beyond[] = {3, 0, UINT64_MAX};
@@ -741,7 +743,7 @@ static const weft_function functions_of_many[] = {
 WORLD_TEST(many_gradients, 2, 1, .size = WORKERS, WORLD_FUNCTIONS(functions_of_many), .begin = begin_with_budget,
            .adjust = small_budget)
 
-/* ---- Small messages that begin large passes ------------------------------------------------------------------------ */
+/* ---- Small messages that begin large passes ------------------------------------------------------------------- */
 
 enum { FLOOD = 300, MANY_SENDS = 8000 };
 
@@ -828,7 +830,8 @@ static void pass_through_victim(weft_agent *agent)
 
 /*
  * Each message has a hundred bytes and begins a pass that has to look at 8,000 tensors. What the victim allocates is
- * bounded by its budget and one such pass, and counts. Meanwhile passes over other contexts, and the victim's own, work.
+ * bounded by its budget and one such pass, and counts. Meanwhile passes over other contexts, and the victim's own,
+ * work.
  */
 static void small_messages_that_begin_passes(weft_agent *agent, void *arg)
 {

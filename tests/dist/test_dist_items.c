@@ -43,7 +43,8 @@ static void take_item(const weft_values *item, void *arg)
     s->items[s->count++] = weft_tensor_ref(tensor);
 }
 
-/* Gradients flow through items: all but two of which are used, and the result; from another worker, one that fails at its end, and this one. */
+/* Gradients flow through items: all but two of which are used, and the result; from another worker, one that fails
+ * at its end, and this one. */
 static void items_are_linked(weft_agent *agent, void *arg)
 {
     (void)arg;

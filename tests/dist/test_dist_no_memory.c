@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_dist_no_memory.c - memory is out for a moment during a pass, or while a tape or an optimizer is made. The pass ends well or with WEFT_ERR_MEMORY, soon
- * and on all workers, and never waits for its time limit. The linker replaces the library's wfi_calloc by the one
- * below.
+ * test_dist_no_memory.c - memory is out for a moment during a pass, or while a tape or an optimizer is made. The
+ * pass ends well or with WEFT_ERR_MEMORY, soon and on all workers, and never waits for its time limit. The linker
+ * replaces the library's wfi_calloc by the one below.
  */
 #include "dist/parameters.h"
 #include "make.h"

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_dist_random.c - random graphs over two to six simulated workers: computations spread by calls within calls, values that are used
- * often, once or never, several contexts and passes at once, workers that die in the middle. Numbers are small integers, so that sums are exact
- * in any order. What a pass leaves is compared with the gradients that the root finds out by itself: each call says of what it did a
- * line, and gradients are computed from the lines.
+ * test_dist_random.c - random graphs over two to six simulated workers: computations spread by calls within calls,
+ * values that are used often, once or never, several contexts and passes at once, workers that die in the middle.
+ * Numbers are small integers, so that sums are exact in any order. What a pass leaves is compared with the gradients
+ * that the root finds out by itself: each call says of what it did a line, and gradients are computed from the
+ * lines.
  *
  * usage: test_dist_random [--fabrics]: only with several fabrics. WEFT_TEST_SEEDS and WEFT_TEST_FIRST name the seeds.
  *
- * Every computation is a sum of products: value = a * x + b * y, with a, b constants and x, y values here, parameters of this worker, or values
- * that came. So a gradient is found by going through the lines backwards.
+ * Every computation is a sum of products: value = a * x + b * y, with a, b constants and x, y values here,
+ * parameters of this worker, or values that came. So a gradient is found by going through the lines backwards.
  */
 #include "rpc/spoiler.h"
 #include "rpc/world.h"
@@ -21,7 +22,7 @@
 #define LINES 512
 #define PASSES 2
 
-/* ---- The book of one context: what was computed, wherever it was -------------------------------------------------- */
+/* ---- The book of one context: what was computed, wherever it was ---------------------------------------------- */
 
 typedef struct line {
     int x, y; /* lines, or -1; a parameter's line has neither */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_dist_sums.c - many passes over one context: how many sets of gradients the workers hold, and the bits of the sums.
- * The passes go from rank 0 over rank 1 to rank 2, so rank 2 is told by rank 1 which passes are final.
+ * test_dist_sums.c - many passes over one context: how many sets of gradients the workers hold, and the bits of the
+ * sums. The passes go from rank 0 over rank 1 to rank 2, so rank 2 is told by rank 1 which passes are final.
  */
 #include "dist/parameters.h"
 
@@ -265,8 +265,8 @@ static void say_that_it_failed(weft_agent *agent, weft_context_id id, uint64_t n
                     weft_of_string("rank 2 is dead")));
 }
 
-/* The sums of each root are added up first. If a root that did not open the context dies, the sums of all its passes are
- * dropped, also of those that were added up. A worker may hear it from another one first. */
+/* The sums of each root are added up first. If a root that did not open the context dies, the sums of all its passes
+ * are dropped, also of those that were added up. A worker may hear it from another one first. */
 static void the_root_of_some_passes_dies(weft_agent *agent, void *arg)
 {
     world *w = arg;
@@ -297,8 +297,8 @@ static void the_root_of_some_passes_dies(weft_agent *agent, void *arg)
 }
 WORLD_TEST(the_root_of_some_passes_dies, 5, 1, SUMS, .close_may_fail = true)
 
-/* The only pass of a root ends, so nobody is told that it is final. Then rank 1 is told ten times, and tells rank 2 once:
- * rank 1's later call to rank 2 comes after what it told. */
+/* The only pass of a root ends, so nobody is told that it is final. Then rank 1 is told ten times, and tells rank 2
+ * once: rank 1's later call to rank 2 comes after what it told. */
 static void a_final_pass_is_told_on_once(weft_agent *agent, void *arg)
 {
     weft_context *c;

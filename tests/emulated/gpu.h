@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu.h - the parts of the emulated GPU: memory.c, clock.c (the order of work), race.c, stream.c (queued work), launch.c
- * (blocks and threads), driver.c (the driver's functions).
+ * gpu.h - the parts of the emulated GPU: memory.c, clock.c (the order of work), race.c, stream.c (queued work),
+ * launch.c (blocks and threads), driver.c (the driver's functions).
  *
  * LOCK. One lock guards everything. The driver's functions take it; the functions below are called with it held.
  */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * race.c - reports two pieces of work that use the same memory, of which at least one writes it, if nothing orders them.
+ * race.c - reports two pieces of work that use the same memory, of which at least one writes it, if nothing orders
+ * them.
  *
  * A copy says what it reads and writes. Of a kernel only the addresses among its arguments are known. What it writes is
- * found by comparing the allocations before and after it runs. It counts as reading each allocation from the address on.
- * So a kernel that writes the bytes that were there before counts as a reader. Kernels are compared only from the time
- * on when the program has created a stream.
+ * found by comparing the allocations before and after it runs. It counts as reading each allocation from the address
+ * on. So a kernel that writes the bytes that were there before counts as a reader. Kernels are compared only from
+ * the time on when the program has created a stream.
  */
 #include "gpu.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stray_trainer.c - a trainer of batch_parameter_server whose gradients do not fit, in several ways. Each has to fail with
- * an error that says why, and nothing else may happen; then it leaves. Exits with 0 if so.
+ * stray_trainer.c - a trainer of batch_parameter_server whose gradients do not fit, in several ways. Each has to
+ * fail with an error that says why, and nothing else may happen; then it leaves. Exits with 0 if so.
  */
 #include "../tensors.h"
 

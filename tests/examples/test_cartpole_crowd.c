@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_cartpole_crowd.c - 64 observers and an agent whose executor has one worker: one evaluation of the policy a step for all of
- * them, and no thread waits while calls do.
+ * test_cartpole_crowd.c - 64 observers and an agent whose executor has one worker: one evaluation of the policy a
+ * step for all of them, and no thread waits while calls do.
  */
 #include <weft/weft.h>
 

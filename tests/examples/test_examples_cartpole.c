@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_examples_cartpole.c - the physics against tests/data/cartpole.txt (see tests/oracle/cartpole_oracle.py), ends and
- * beginnings.
+ * test_examples_cartpole.c - the physics against tests/data/cartpole.txt (see tests/oracle/cartpole_oracle.py), ends
+ * and beginnings.
  */
 #include <stdint.h>
 #include "unit.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_examples_learner.c - what the CartPole agent learns from: the decisions of each observer, and that one's own returns. */
+/* test_examples_learner.c - what the CartPole agent learns from: the decisions of each observer, and that one's own
+ * returns. */
 #include <stdint.h>
 #include "tensors.h"
 #include "unit.h"
@@ -28,8 +29,8 @@ static void decide(cart_learner *learner, int step)
     weft_tape_close(t);
 }
 
-/* What the policy is after an episode in which observer i + 1 got returns of `signs[i]` throughout; 0: it took no part. Only the
- * sign of a gradient decides how Adam begins. */
+/* What the policy is after an episode in which observer i + 1 got returns of `signs[i]` throughout; 0: it took no
+ * part. Only the sign of a gradient decides how Adam begins. */
 static void learn(const int signs[OBSERVERS], char text[1 << 14])
 {
     weft_tensor *returns[OBSERVERS + 1] = {NULL};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_examples_policy.c - returns and gradients against PyTorch's (tests/data/policy.txt, see tests/oracle/policy_oracle.py),
- * and what is random about a decision.
+ * test_examples_policy.c - returns and gradients against PyTorch's (tests/data/policy.txt, see
+ * tests/oracle/policy_oracle.py), and what is random about a decision.
  */
 #include <weft/weft.h>
 

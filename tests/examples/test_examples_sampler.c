@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_examples_sampler.c - batches: no image twice in an epoch, another order in the next, the same for the same seed. */
+/* test_examples_sampler.c - batches: no image twice in an epoch, another order in the next, the same for the same
+ * seed. */
 #include <stdint.h>
 #include "unit.h"
 

@@ -47,7 +47,7 @@ typedef enum calls_kind {
 } calls_kind;
 extern const char *const calls_kind_names[KINDS]; /* those of functions, where it is one */
 
-/* ---- calls_book.c: what all processes share ------------------------------------------------------------------------- */
+/* ---- calls_book.c: what all processes share ------------------------------------------------------------------- */
 
 /* One call. What is no atomic is written before the call starts. */
 typedef struct calls_call {
@@ -103,7 +103,7 @@ void book_check(void);
 /* Calls that nobody answered, although the machine was quiet for long. */
 void book_check_answers(void);
 
-/* ---- calls_memory.c: contents that follow from an id, and memory that notices who writes to it ------------------------- */
+/* ---- calls_memory.c: contents that follow from an id, and memory that notices who writes to it ---------------- */
 
 typedef enum calls_salt { ARGUMENT = 1, RESULT = 2 } calls_salt; /* + 16 for each further tensor or part */
 
@@ -125,14 +125,14 @@ void room_end_unread(calls_room *room);
 void room_end_unwritten(calls_room *room);
 void rooms_end(void); /* checks those that are kept */
 
-/* ---- calls_functions.c: what they serve -------------------------------------------------------------------------------- */
+/* ---- calls_functions.c: what they serve ----------------------------------------------------------------------- */
 
 extern const weft_function calls_functions[];
 extern const size_t calls_function_count;
 void functions_begin(void); /* the thread that finishes deferred calls */
 void functions_end(void);   /* once all are finished; checks what was retained, and the sum */
 
-/* ---- calls_kinds.c: the caller's side ---------------------------------------------------------------------------------- */
+/* ---- calls_kinds.c: the caller's side ------------------------------------------------------------------------- */
 
 calls_plan plan_call(weft_agent *agent);
 void step_call(void); /* one call, or a cancellation */
@@ -141,7 +141,7 @@ void step_haul(void); /* a row of large results, most of which are cancelled on 
 bool status_fits(calls_kind kind, weft_status status, bool cancelled);
 int calls_under_way(void);
 
-/* ---- calls_things.c: references ---------------------------------------------------------------------------------------- */
+/* ---- calls_things.c: references ------------------------------------------------------------------------------- */
 
 void step_thing(void);
 void drop_things(void);
@@ -150,7 +150,7 @@ weft_status run_use(weft_call *call, void *user);
 weft_status run_keep(weft_call *call, void *user);
 weft_status run_read(weft_call *call, void *user);
 
-/* ---- calls_groups.c ---------------------------------------------------------------------------------------------------- */
+/* ---- calls_groups.c ------------------------------------------------------------------------------------------- */
 
 void meet_until_over(void);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calls_book.c - the book, and what must hold of each call: it runs at most once (at most once an attempt, where it is tried
- * again), exactly once if it succeeded, and not at all, now and later, if its failure said so; and every call ends.
+ * calls_book.c - the book, and what must hold of each call: it runs at most once (at most once an attempt, where it
+ * is tried again), exactly once if it succeeded, and not at all, now and later, if its failure said so; and every
+ * call ends.
  */
 #include "faults/calls.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calls_functions.c - what every worker serves. Each function takes the id of its call first (after the reference, if it is
- * called on one), notes that it ran, and checks what came against the id.
+ * calls_functions.c - what every worker serves. Each function takes the id of its call first (after the reference,
+ * if it is called on one), notes that it ran, and checks what came against the id.
  */
 #include "rpc/must.h"
 #include "faults/calls.h"
@@ -14,7 +14,7 @@
 #define RETAINED 16
 #define HOLD_MOST_MS 400
 
-/* ---- What came ------------------------------------------------------------------------------------------------------- */
+/* ---- What came ------------------------------------------------------------------------------------------------ */
 
 static int64_t runs(weft_call *call, calls_kind kind)
 {
@@ -109,7 +109,7 @@ static weft_status run_fail(weft_call *call, void *user)
     return status;
 }
 
-/* ---- What lands here ------------------------------------------------------------------------------------------------- */
+/* ---- What lands here ------------------------------------------------------------------------------------------ */
 
 static void leave_place(void *room)
 {
@@ -178,7 +178,7 @@ static void check_sum(void)
     sum.total = NULL;
 }
 
-/* ---- What is kept after the end -------------------------------------------------------------------------------------- */
+/* ---- What is kept after the end ------------------------------------------------------------------------------- */
 
 static struct {
     pthread_mutex_t lock;
@@ -211,7 +211,7 @@ static weft_status run_retain(weft_call *call, void *user)
     return answer(call, id, id + 1);
 }
 
-/* ---- Many at once ---------------------------------------------------------------------------------------------------- */
+/* ---- Many at once --------------------------------------------------------------------------------------------- */
 
 static void check_rows(weft_batch *batch)
 {
@@ -249,7 +249,7 @@ static weft_status run_gather(weft_batch *batch, void *user)
     return WEFT_OK;
 }
 
-/* ---- Later ----------------------------------------------------------------------------------------------------------- */
+/* ---- Later ---------------------------------------------------------------------------------------------------- */
 
 typedef struct held {
     struct held *next;
@@ -360,7 +360,7 @@ void functions_end(void)
     check_sum();
 }
 
-/* ---- In parts, for long, for others ---------------------------------------------------------------------------------- */
+/* ---- In parts, for long, for others --------------------------------------------------------------------------- */
 
 static weft_status run_linger(weft_call *call, void *user)
 {
@@ -439,7 +439,7 @@ static weft_status run_hop(weft_call *call, void *user)
     return answer(call, id, passed + 1);
 }
 
-/* ---- All of them ----------------------------------------------------------------------------------------------------- */
+/* ---- All of them ---------------------------------------------------------------------------------------------- */
 
 static const calls_kind plain_kinds[] = {PLAIN, INLINE, URGENT, LAZY};
 #define PLAIN_FUNCTION(at, text, how)                                                                                  \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calls_groups.c - barriers and all-gathers of all who are in the job. The driver says in the book who that is: an epoch. For each
- * epoch the members make a group and meet in it again and again, until the next epoch.
+ * calls_groups.c - barriers and all-gathers of all who are in the job. The driver says in the book who that is: an
+ * epoch. For each epoch the members make a group and meet in it again and again, until the next epoch.
  */
 #include "faults/calls.h"
 

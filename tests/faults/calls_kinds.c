@@ -17,7 +17,7 @@ static struct {
     int count;
 } trips = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- How a call may end ---------------------------------------------------------------------------------------------- */
+/* ---- How a call may end --------------------------------------------------------------------------------------- */
 
 bool status_fits(calls_kind kind, weft_status status, bool cancelled)
 {
@@ -154,7 +154,7 @@ static void on_done(weft_future *future, void *arg)
     trip_over(t, weft_error_code(error), inner_of(error), weft_future_values(future));
 }
 
-/* ---- Starting -------------------------------------------------------------------------------------------------------- */
+/* ---- Starting ------------------------------------------------------------------------------------------------- */
 
 static int64_t choose_limit(void)
 {
@@ -263,7 +263,7 @@ static size_t choose_count(void)
     return counts[chance_below(once_in(3) ? 8 : 5)];
 }
 
-/* ---- Kinds ----------------------------------------------------------------------------------------------------------- */
+/* ---- Kinds ---------------------------------------------------------------------------------------------------- */
 
 static void step_plain(trip *t)
 {
@@ -420,7 +420,8 @@ static void step_multicast(void)
     trip_free(t);
 }
 
-/* Some of the calls without a time limit are left to end by themselves: an answer that was lost shows in these alone. */
+/* Some of the calls without a time limit are left to end by themselves: an answer that was lost shows in these
+ * alone. */
 static bool is_left_alone(const trip *t)
 {
     return t->limit_ms < 0 && t->id % 4;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calls_kinds.h - a trip: one call of this worker's that is under way, with what was sent and where results are to land. */
+/* calls_kinds.h - a trip: one call of this worker's that is under way, with what was sent and where results are to
+ * land. */
 #ifndef TESTS_FAULTS_CALLS_KINDS_H
 #define TESTS_FAULTS_CALLS_KINDS_H
 

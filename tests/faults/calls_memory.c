@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calls_memory.c - contents that follow from an id; memory between canaries, overwritten when nobody may touch it any more. */
+/* calls_memory.c - contents that follow from an id; memory between canaries, overwritten when nobody may touch it
+ * any more. */
 #include "rpc/must.h"
 #include "faults/calls.h"
 #include "tensors.h"
@@ -56,7 +57,7 @@ weft_tensor *make_tensor(size_t count, int64_t id, unsigned salt)
     return tensor;
 }
 
-/* ---- Rooms ----------------------------------------------------------------------------------------------------------- */
+/* ---- Rooms ---------------------------------------------------------------------------------------------------- */
 
 struct calls_room {
     calls_room *next;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calls_things.c - values and objects behind references: made, fetched, used, passed on, dropped. What a thing is follows from the
- * id of the call that made it. Objects are counted in the book, by the life that made them.
+ * calls_things.c - values and objects behind references: made, fetched, used, passed on, dropped. What a thing is
+ * follows from the id of the call that made it. Objects are counted in the book, by the life that made them.
  */
 #include "rpc/must.h"
 #include "faults/calls_kinds.h"
@@ -12,7 +12,7 @@
 #define THING_WORDS 5000
 #define ALIVE 0x7415EEDU
 
-/* ---- Handles --------------------------------------------------------------------------------------------------------- */
+/* ---- Handles -------------------------------------------------------------------------------------------------- */
 
 typedef struct handle {
     weft_rref *rref;
@@ -63,7 +63,7 @@ void drop_things(void)
         weft_rref_unref(all[i].rref);
 }
 
-/* ---- What is served -------------------------------------------------------------------------------------------------- */
+/* ---- What is served ------------------------------------------------------------------------------------------- */
 
 typedef struct thing {
     uint32_t mark;
@@ -150,7 +150,7 @@ weft_status run_read(weft_call *call, void *user)
     return ends(id, WEFT_OK);
 }
 
-/* ---- What is done ---------------------------------------------------------------------------------------------------- */
+/* ---- What is done --------------------------------------------------------------------------------------------- */
 
 static void make_thing(void)
 {

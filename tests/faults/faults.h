@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * faults.h - what programs of faults share: jobs of real processes over tcp that are killed, stopped, throttled and cut off.
+ * faults.h - what programs of faults share: jobs of real processes over tcp that are killed, stopped, throttled and
+ * cut off.
  *
  * The driver (driver.c) runs one elastic job after the other. A seat is a rank of the job. A life is one process in a
  * seat. A worker that was killed or declared dead is replaced. The board (board.c) is memory that all processes share:

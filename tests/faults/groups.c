@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * groups.c - a program of faults for groups. Each worker has lanes, threads that meet in a group with some of the others. In
- * each generation the members of a lane play one scene: random operations, a member that disagrees, is absent, cancels,
- * aborts, leaves, or does not make the group. All members know the scene from the seed, so each knows how it has to end
- * for everybody. Lanes overlap.
+ * groups.c - a program of faults for groups. Each worker has lanes, threads that meet in a group with some of the
+ * others. In each generation the members of a lane play one scene: random operations, a member that disagrees, is
+ * absent, cancels, aborts, leaves, or does not make the group. All members know the scene from the seed, so each
+ * knows how it has to end for everybody. Lanes overlap.
  *
  * A failure needs a reason: the scene, a death, a worker that leaves, or the end of the epoch. Where an error says that
  * a member is dead, the driver checks that it is.

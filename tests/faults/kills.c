@@ -5,17 +5,17 @@
  * usage: kills [--count N] [--seed S] [--elastic] [--bound MS]
  *        kills --pulls N [--stops N [--stop-ms MS]] [--quota MS] [--seed S] [--bound MS]
  *
- * Each round begins calls with arguments and results under way, calls that are held, parts that stream, references lent and
- * borrowed; then the worker is killed (every 100th: stopped for longer than the bound). All of it must end, well or with
- * WEFT_ERR_PEER_DEAD; what the dead one held, and was held for it, is let go; the survivors' calls are right; and another one
- * takes the seat.
+ * Each round begins calls with arguments and results under way, calls that are held, parts that stream, references
+ * lent and borrowed; then the worker is killed (every 100th: stopped for longer than the bound). All of it must end,
+ * well or with WEFT_ERR_PEER_DEAD; what the dead one held, and was held for it, is let go; the survivors' calls are
+ * right; and another one takes the seat.
  *
- * PULLS. With --pulls nobody dies. Until so many calls with large tensors have ended (kills_pulls.c), and all stops have been made,
- * one process after the other is stopped for 0.2 to 0.8 of the bound, or for --stop-ms; with --quota each may run for so many
- * milliseconds of a second. Nobody may be harmed by it, and every byte must be right.
+ * PULLS. With --pulls nobody dies. Until so many calls with large tensors have ended (kills_pulls.c), and all stops
+ * have been made, one process after the other is stopped for 0.2 to 0.8 of the bound, or for --stop-ms; with --quota
+ * each may run for so many milliseconds of a second. Nobody may be harmed by it, and every byte must be right.
  *
- * GROWTH. Both survivors are weighed every 100 deaths. From the first time on nothing may grow. What malloc gave to the caches of
- * threads counts as in use, and would hide a few bytes a death: the program runs without them.
+ * GROWTH. Both survivors are weighed every 100 deaths. From the first time on nothing may grow. What malloc gave to
+ * the caches of threads counts as in use, and would hide a few bytes a death: the program runs without them.
  */
 #include "faults/kills.h"
 #include "net/net_measure.h"
@@ -26,7 +26,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Bytes of malloc that a survivor may have more at the end, whatever the number of deaths: histograms, spare frames, lanes. */
+/* Bytes of malloc that a survivor may have more at the end, whatever the number of deaths: histograms, spare frames,
+ * lanes. */
 #define GROWTH_A_DEATH 8
 #define GROWTH_ONCE ((64 + 464) << 10) /* 453 KiB: libfabric's pool grows when more is under way at once than before */
 #define WEIGH_EVERY 100

@@ -2,11 +2,11 @@
 /*
  * kills.h - a job whose workers are killed in the middle of everything, one after the other (kills.c says how).
  *
- * Rank 0 drives and survives. Rank 1 survives as well: it calls everybody without pause and checks what it gets. Ranks 2 and 3
- * are killed, or stopped for longer than the bound, and come again.
+ * Rank 0 drives and survives. Rank 1 survives as well: it calls everybody without pause and checks what it gets.
+ * Ranks 2 and 3 are killed, or stopped for longer than the bound, and come again.
  *
- * Or nobody is killed: while all are stopped for less than the bound, or run under a processor quota, rank 0 sends large tensors to and
- * fro, and cancels many of the calls.
+ * Or nobody is killed: while all are stopped for less than the bound, or run under a processor quota, rank 0 sends
+ * large tensors to and fro, and cancels many of the calls.
  */
 #ifndef TESTS_FAULTS_KILLS_H
 #define TESTS_FAULTS_KILLS_H

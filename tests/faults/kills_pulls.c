@@ -2,8 +2,8 @@
 /*
  * kills_pulls.c - large tensors go to and fro, and most calls are cancelled in the middle. See kills.h.
  *
- * Every payload has a checksum, which travels beside it, and landing memory has canaries on either side. What a call has left
- * in its landing memory when it ended must be there still when the next one of that thread begins.
+ * Every payload has a checksum, which travels beside it, and landing memory has canaries on either side. What a call
+ * has left in its landing memory when it ended must be there still when the next one of that thread begins.
  */
 #include "faults/kills.h"
 #include "prng.h"

@@ -255,7 +255,7 @@ kill_footprint kill_footprint_of(weft_agent *agent)
                             .dump_bytes = size};
 }
 
-/* ---- The survivor beside rank 0 ------------------------------------------------------------------------------------ */
+/* ---- The survivor beside rank 0 ------------------------------------------------------------------------------- */
 
 /* A call to a victim may find it dead, or gone at the end; else every answer must come, and be right. */
 static void call_one(weft_agent *agent, int rank, int64_t number)
@@ -285,7 +285,7 @@ static void stand_by(weft_agent *agent)
     }
 }
 
-/* ---- Those that are killed ------------------------------------------------------------------------------------------ */
+/* ---- Those that are killed ------------------------------------------------------------------------------------ */
 
 /* Survivors do not answer these. What ends one while we live is a fault, and is said: the driver misses it. */
 static void say_why(weft_future *hold, void *arg)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mixed.c - a worker that calls each other worker of its job with tensors of every size, and looks at every byte of what comes
- * and goes: in messages, pulled, landing, and many at once. tools/long.d/trixie runs workers that were built against different
- * versions of libfabric in one job; without RANK in the environment it spawns two more of itself.
+ * mixed.c - a worker that calls each other worker of its job with tensors of every size, and looks at every byte of
+ * what comes and goes: in messages, pulled, landing, and many at once. tools/long.d/trixie runs workers that were
+ * built against different versions of libfabric in one job; without RANK in the environment it spawns two more of
+ * itself.
  */
 #include "oracle/formula.h"
 #include "tensors.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * no_memory.h - memory that one worker of several in this process is refused, by count. The linker puts these functions in the
- * place of malloc and its like for all of weft and the test (-Wl,--wrap), so the library needs no hooks. In the simulation a
- * worker is the fibers of its group; else it is the thread that said so and all that weft starts from there.
+ * no_memory.h - memory that one worker of several in this process is refused, by count. The linker puts these
+ * functions in the place of malloc and its like for all of weft and the test (-Wl,--wrap), so the library needs no
+ * hooks. In the simulation a worker is the fibers of its group; else it is the thread that said so and all that weft
+ * starts from there.
  */
 #ifndef TESTS_FAULTS_NO_MEMORY_H
 #define TESTS_FAULTS_NO_MEMORY_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parallel.c - a program of faults for data-parallel modules. The members of a lane (lanes.h) train one module, each with its
- * own data. Each member also trains a copy in its own process with the data of all, and compares: gradients after each
- * pass, parameters at the end, and the bits of the parameters among the members.
+ * parallel.c - a program of faults for data-parallel modules. The members of a lane (lanes.h) train one module, each
+ * with its own data. Each member also trains a copy in its own process with the data of all, and compares: gradients
+ * after each pass, parameters at the end, and the bits of the parameters among the members.
  *
  * Scenes: training with every option; members that run out of data; parameters that are frozen and thawed. In the
  * other scenes one member disagrees about options or the module, fails, stops early, leaves parameters out, or drops

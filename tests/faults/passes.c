@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * passes.c - a program of faults for contexts, backward passes and distributed optimizers. Trainers of each worker compute
- * random graphs over all workers (passes_graph.c), go back through them in every way, and compare each gradient, on the
- * worker that has it, with that of one local tape. Numbers are integers, so that the results are exact in any order; or
- * fractions, whose bits must be the same whenever the same graph runs again. In some jobs queues, in others memory
- * budgets are small.
+ * passes.c - a program of faults for contexts, backward passes and distributed optimizers. Trainers of each worker
+ * compute random graphs over all workers (passes_graph.c), go back through them in every way, and compare each
+ * gradient, on the worker that has it, with that of one local tape. Numbers are integers, so that the results are
+ * exact in any order; or fractions, whose bits must be the same whenever the same graph runs again. In some jobs
+ * queues, in others memory budgets are small.
  *
  * A failure needs a reason: the scene, a death, a stop, or a budget.
  */

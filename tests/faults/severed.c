@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * severed.c - one worker of a job on several hosts, whose links somebody cuts (tools/long.d/severed_link, one_way and firewalls do):
- * an agent, and calls. TEST_RENDEZVOUS_MS: how long it waits for the job to begin; TEST_BOUND_MS: the death bound.
+ * severed.c - one worker of a job on several hosts, whose links somebody cuts (tools/long.d/severed_link, one_way
+ * and firewalls do): an agent, and calls. TEST_RENDEZVOUS_MS: how long it waits for the job to begin; TEST_BOUND_MS:
+ * the death bound.
  *
  * usage: severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS [stays | sees | out | lost | apart | narrow |
  *        small | called]
- * For SECONDS everybody calls everybody, without time limits, with and without a tensor. stays: every call must succeed, and
- * nobody die. sees: one worker is cut off for longer than the bound; it must be declared dead and come again, calls to it fail in
- * between, all others succeed. out: this is that worker; it must be told so, joins again, and its calls succeed again. lost: the
- * same, for longer than three bounds: the store is lost to it. apart: the link to one other is cut, that to the store is not:
- * calls to that one fail as unreachable, nobody dies, and in the end they succeed again. narrow: in the first half of the time only
- * small calls are made, then somebody keeps new connections from opening: large ones to others end as unreachable, small ones go on.
- * small: as stays, but this worker makes small calls only: it needs a lane for large payloads for the others' sake alone. called: as
- * stays, but this worker calls only itself: it needs no lane at all for its own sake.
+ * For SECONDS everybody calls everybody, without time limits, with and without a tensor. stays: every call must
+ * succeed, and nobody die. sees: one worker is cut off for longer than the bound; it must be declared dead and come
+ * again, calls to it fail in between, all others succeed. out: this is that worker; it must be told so, joins again,
+ * and its calls succeed again. lost: the same, for longer than three bounds: the store is lost to it. apart: the
+ * link to one other is cut, that to the store is not: calls to that one fail as unreachable, nobody dies, and in the
+ * end they succeed again. narrow: in the first half of the time only small calls are made, then somebody keeps new
+ * connections from opening: large ones to others end as unreachable, small ones go on. small: as stays, but this
+ * worker makes small calls only: it needs a lane for large payloads for the others' sake alone. called: as stays,
+ * but this worker calls only itself: it needs no lane at all for its own sake.
  */
 #include "rpc/must.h"
 #include "tensors.h"

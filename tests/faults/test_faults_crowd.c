@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_faults_crowd.c - many agents in one simulated job: each opens, calls its neighbour, rank 0 and one far away, and closes.
- * The rendezvous takes four messages a worker, in both directions together.
+ * test_faults_crowd.c - many agents in one simulated job: each opens, calls its neighbour, rank 0 and one far away,
+ * and closes. The rendezvous takes four messages a worker, in both directions together.
  * Usage: test_faults_crowd [WORKERS]; tools/long.d/scale has 2,000.
  */
 #include "rpc/must.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_faults_no_memory_arrival.c - calls arrive while the callee has no memory at all, more of them than it can even refuse: what it could
- * not take in it takes when there is memory. Every call ends, and with what is true of it.
+ * test_faults_no_memory_arrival.c - calls arrive while the callee has no memory at all, more of them than it can
+ * even refuse: what it could not take in it takes when there is memory. Every call ends, and with what is true of
+ * it.
  */
 #include "rpc/inside.h"
 #include "rpc/must.h"
@@ -51,7 +52,8 @@ static weft_future *start(weft_agent *agent, const char *function, weft_args arg
     return future;
 }
 
-/* All wait, come many to a frame, and find no memory for so long. How many connections that had been up were lost until now. */
+/* All wait, come many to a frame, and find no memory for so long. How many connections that had been up were lost
+ * until now. */
 static uint64_t call_during_an_outage(weft_agent *agent, int ms)
 {
     static weft_future *futures[CALLS];
@@ -84,7 +86,8 @@ static uint64_t call_during_an_outage(weft_agent *agent, int ms)
     return stats.connections_lost;
 }
 
-/* Until one was long enough: where not even a refusal can be kept, the connection is given up, so that what is on it comes again. */
+/* Until one was long enough: where not even a refusal can be kept, the connection is given up, so that what is on it
+ * comes again. */
 static void program(weft_agent *agent, void *arg)
 {
     int ms = 4;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_faults_no_memory_calls.c - one worker of three is refused memory, the kth request for every k, then each nth for a while: all its
- * calls, and those to it, end in bounded time with the right result or WEFT_ERR_MEMORY; the other two notice nothing among
- * themselves; as soon as there is memory everything works again, and nothing is left behind.
+ * test_faults_no_memory_calls.c - one worker of three is refused memory, the kth request for every k, then each nth
+ * for a while: all its calls, and those to it, end in bounded time with the right result or WEFT_ERR_MEMORY; the
+ * other two notice nothing among themselves; as soon as there is memory everything works again, and nothing is left
+ * behind.
  */
 #include "rpc/must.h"
 #include "rpc/world.h"
@@ -112,7 +113,8 @@ static bool went_well(const char *what, weft_status status, const weft_error *er
 {
     weft_status inner = error ? weft_error_handler_code(error) : status;
     bool fitting = status == WEFT_ERR_MEMORY || (status == WEFT_ERR_REMOTE && inner == WEFT_ERR_MEMORY);
-    /* Where the making of a value failed, its owner knows nothing of it; whoever it was passed to meanwhile hears that, too. */
+    /* Where the making of a value failed, its owner knows nothing of it; whoever it was passed to meanwhile hears
+     * that, too. */
     fitting = fitting || (status == WEFT_ERR_REMOTE && inner == WEFT_ERR_NOT_FOUND && !strcmp(what, "to_here")) ||
               (status == WEFT_ERR_NOT_FOUND && !strcmp(what, "fetch"));
     if (!status)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_faults_no_memory_groups.c - one member of three is refused memory while they meet, the kth request for every k, then each nth: every
- * operation ends in bounded time, with the right result or an error that fits; and in the next group, with memory, all meet.
- * The one in want gathers, or does not.
+ * test_faults_no_memory_groups.c - one member of three is refused memory while they meet, the kth request for every
+ * k, then each nth: every operation ends in bounded time, with the right result or an error that fits; and in the
+ * next group, with memory, all meet. The one in want gathers, or does not.
  */
 #include "rpc/must.h"
 #include "rpc/world.h"
@@ -31,7 +31,8 @@ static void gather_round(void)
         world_sleep_ms(shared.w, 1);
 }
 
-/* What want of memory can do: that one's own failure, and what the others see of it; STATE where the group is broken by it. */
+/* What want of memory can do: that one's own failure, and what the others see of it; STATE where the group is broken
+ * by it. */
 static bool is_fitting(weft_status status)
 {
     return status == WEFT_ERR_MEMORY || status == WEFT_ERR_TIMEOUT || status == WEFT_ERR_CANCELLED ||

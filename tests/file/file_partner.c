@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file_partner.c - the C side of python.sh: `file_partner write FOLDER` writes files, `file_partner read FOLDER` reads partner.py's. */
+/* file_partner.c - the C side of python.sh: `file_partner write FOLDER` writes files, `file_partner read FOLDER`
+ * reads partner.py's. */
 #include "file/safetensors.h"
 #include "make.h"
 #include "tensors.h"

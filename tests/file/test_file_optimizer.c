@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_file_optimizer.c - an optimizer whose state went through a file goes on with the same bits; files that do not fit are refused. */
+/* test_file_optimizer.c - an optimizer whose state went through a file goes on with the same bits; files that do not
+ * fit are refused. */
 #include <weft/weft.h>
 
 #include "oracle/formula.h"

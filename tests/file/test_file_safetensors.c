@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_file_safetensors.c - what a stranger's file may have wrong: each is refused with a message that says what and where. */
+/* test_file_safetensors.c - what a stranger's file may have wrong: each is refused with a message that says what and
+ * where. */
 #include "file/safetensors.h"
 
 #include <weft/weft.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* patience.h - waiting for what has to come: if it does not, an assertion says where, before CTest's time limit ends the test. */
+/* patience.h - waiting for what has to come: if it does not, an assertion says where, before CTest's time limit ends
+ * the test. */
 #ifndef WEFT_TESTS_FUTURE_PATIENCE_H
 #define WEFT_TESTS_FUTURE_PATIENCE_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_future_abandoned.c - futures that nobody can complete any more: what was made of them ends, and nothing is kept. */
+/* test_future_abandoned.c - futures that nobody can complete any more: what was made of them ends, and nothing is
+ * kept. */
 #include "future/future.h"
 #include "patience.h"
 #include "unit.h"

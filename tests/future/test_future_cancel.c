@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_future_cancel.c - any, wait_any, wait_until, cancel; and callbacks that complete, chain, cancel and release whatever
- * they like, from many threads at once.
+ * test_future_cancel.c - any, wait_any, wait_until, cancel; and callbacks that complete, chain, cancel and release
+ * whatever they like, from many threads at once.
  */
 #include "future/future.h"
 #include "patience.h"
@@ -245,7 +245,8 @@ static void *cancel_all(void *arg)
     return NULL;
 }
 
-/* The parent completes, or goes incomplete, while another thread cancels its children: each is dropped once, whoever is first. */
+/* The parent completes, or goes incomplete, while another thread cancels its children: each is dropped once, whoever
+ * is first. */
 static void test_cancel_of_a_then_races_the_parents_end(void **s)
 {
     for (int round = 0; round < 100; round++) {
@@ -365,7 +366,8 @@ static void test_cancel_runs_down_a_long_chain(void **s)
     weft_future_unref(first);
 }
 
-/* Where the last reference to a collected future goes must not be where its last member completes: that place may hold locks. */
+/* Where the last reference to a collected future goes must not be where its last member completes: that place may
+ * hold locks. */
 typedef struct under_lock {
     pthread_mutex_t lock;
     atomic_int drops;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_context.c - the words of passes and contexts as decoders: in a small simulated job, rank 1 takes an honest part in a context of rank
- * 0's, and then calls weft's own functions there with what the input says. Whatever comes, rank 0's pass ends, well or not, and
- * nothing of the context is left.
+ * fuzz_context.c - the words of passes and contexts as decoders: in a small simulated job, rank 1 takes an honest
+ * part in a context of rank 0's, and then calls weft's own functions there with what the input says. Whatever comes,
+ * rank 0's pass ends, well or not, and nothing of the context is left.
  *
  * Input: records. A record: which function u8, then for
- *   0 weft:pass      sizes u8 of five lists of bytes, a count of gradients u8 (its top bit: of another shape); the lists
- *   1 weft:abort     size u8, status i8, rank i8; the bytes
+ *   0 weft:pass sizes u8 of five lists of bytes, a count of gradients u8 (its top bit: of another shape); the lists
+ *   1 weft:abort size u8, status i8, rank i8; the bytes
  *   2 weft:close     size u8; the bytes
  *   3 weft:joined    number u8, size u8; the bytes
  *   4 weft:backward  sizes u8 of two lists; the lists

@@ -42,7 +42,8 @@ static bool run_values(const uint8_t *bytes, size_t size)
     return true;
 }
 
-/* A frame of a control lane, long and large ones too, with a hash that is right, so that what lies behind it is reached. */
+/* A frame of a control lane, long and large ones too, with a hash that is right, so that what lies behind it is
+ * reached. */
 static bool run_frame(const uint8_t *bytes, size_t size)
 {
     static const uint8_t key[crypto_shorthash_KEYBYTES];

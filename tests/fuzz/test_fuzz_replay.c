@@ -2,8 +2,8 @@
 /*
  * test_fuzz_replay.c - every file of the corpus through its decoder: what fuzzing found once must not come back.
  *
- * A file whose name begins with bad- must be refused; any other must be taken: the formats move, and seeds that are refused at the
- * doorbell would still pass, and show nothing.
+ * A file whose name begins with bad- must be refused; any other must be taken: the formats move, and seeds that are
+ * refused at the doorbell would still pass, and show nothing.
  *
  * usage: test_fuzz_replay CORPUS   (the folder that has one folder a decoder)
  */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu.h - for tests of GPUs: prints which device a test runs on, a GPU or the emulated one, and whether there is any. */
+/* gpu.h - for tests of GPUs: prints which device a test runs on, a GPU or the emulated one, and whether there is
+ * any. */
 #ifndef TESTS_GPU_H
 #define TESTS_GPU_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_gpu_tensor.c - tensors on a device: copies, conversions, fills, arithmetic and matrix products, each compared with the CPU's.
- * It needs none of the libraries that products rest on, so that tools/gpu-check can run it.
+ * test_gpu_tensor.c - tensors on a device: copies, conversions, fills, arithmetic and matrix products, each compared
+ * with the CPU's. It needs none of the libraries that products rest on, so that tools/gpu-check can run it.
  */
 #include "gpu/gpu.h"
 #include "tensor/copy.h"

@@ -91,7 +91,8 @@ static void a_kill_at_any_moment_is_noticed(void **state)
     printf("%d kills: the slowest was noticed after %llu ms\n", KILLS, (unsigned long long)most);
 }
 
-/* A peer that is stopped just after it has set the lane's bit must not keep the messages of others from waking this one. */
+/* A peer that is stopped just after it has set the lane's bit must not keep the messages of others from waking this
+ * one. */
 static void a_peer_that_is_stopped_delays_no_other(void **state)
 {
     ofi_notice n;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * board.h - the memory that the attacked job and the attacker share: how the job fares, and what an attacker who reads the
- * wire, or has the secret, would know. It is child_memory.
+ * board.h - the memory that the attacked job and the attacker share: how the job fares, and what an attacker who
+ * reads the wire, or has the secret, would know. It is child_memory.
  */
 #ifndef TESTS_HOSTILE_BOARD_H
 #define TESTS_HOSTILE_BOARD_H

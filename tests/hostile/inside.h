@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inside.h - what an attacker knows who has read the source: the store's protocol, the launcher's secret, what lies within agents. */
+/* inside.h - what an attacker knows who has read the source: the store's protocol, the launcher's secret, what lies
+ * within agents. */
 #ifndef TESTS_HOSTILE_INSIDE_H
 #define TESTS_HOSTILE_INSIDE_H
 

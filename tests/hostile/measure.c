@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * measure.c - the job under attack, started and ended; how long its calls take in windows with and without the attack; what
- * its processes hold.
+ * measure.c - the job under attack, started and ended; how long its calls take in windows with and without the
+ * attack; what its processes hold.
  *
  * Both kinds of window follow each other closely, and what is compared are the medians of the windows' maxima: a busy
  * machine delays both alike, and one unlucky window decides nothing.
@@ -54,7 +54,7 @@ static void await(arena *a, atomic_int *what)
     }
 }
 
-/* ---- The job --------------------------------------------------------------------------------------------------------- */
+/* ---- The job -------------------------------------------------------------------------------------------------- */
 
 static void start_job(arena *a, const char *log_level, const char *trace_file, const char *metrics_file)
 {
@@ -116,7 +116,7 @@ void arena_drop_connections(arena *a)
         close(a->fds[--a->fd_count]);
 }
 
-/* ---- What its processes hold ----------------------------------------------------------------------------------------- */
+/* ---- What its processes hold ---------------------------------------------------------------------------------- */
 
 static int count_entries(pid_t pid, const char *what)
 {
@@ -220,7 +220,7 @@ double arena_join_ms(arena *a)
     return took;
 }
 
-/* ---- Windows --------------------------------------------------------------------------------------------------------- */
+/* ---- Windows -------------------------------------------------------------------------------------------------- */
 
 enum { JOIN = SAMPLE_KINDS, KINDS };
 

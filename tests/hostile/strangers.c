@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * strangers.c - what somebody who reaches the ports can say there without the secret, and what somebody says who has read
- * what others said: to the store, and to the workers' listening ports as libfabric's tcp would.
+ * strangers.c - what somebody who reaches the ports can say there without the secret, and what somebody says who has
+ * read what others said: to the store, and to the workers' listening ports as libfabric's tcp would.
  */
 #include "arena.h"
 
@@ -21,7 +21,7 @@
 
 #define ANSWER_MS 500
 
-/* ---- Sockets --------------------------------------------------------------------------------------------------------- */
+/* ---- Sockets -------------------------------------------------------------------------------------------------- */
 
 static void address_of(const arena *a, int rank, wfofi_sockaddr *to)
 {
@@ -69,7 +69,7 @@ static size_t listen_to(int fd, void *words, size_t size)
     return got > 0 ? (size_t)got : 0;
 }
 
-/* ---- At the store ---------------------------------------------------------------------------------------------------- */
+/* ---- At the store --------------------------------------------------------------------------------------------- */
 
 static void store_silent(arena *a, unsigned n)
 {
@@ -252,7 +252,7 @@ static void store_wrong_token(arena *a, unsigned n)
     expect_no_welcome(fd);
 }
 
-/* ---- At the workers' listening ports -------------------------------------------------------------------------------------- */
+/* ---- At the workers' listening ports -------------------------------------------------------------------------- */
 
 #define CM_HEAD 32 /* of libfabric's tcp: version, type (0: a request), bytes that follow, and more */
 
@@ -313,7 +313,8 @@ static void fabric_wrong_key(arena *a, unsigned n)
     ask_for_lane(a, to, data, wfi_hello_write(&keys, pair_key, &hello, other, data));
 }
 
-/* With a victim's own keys, of its life that is over; to one that it was not made for; as an answer that nobody asked for. */
+/* With a victim's own keys, of its life that is over; to one that it was not made for; as an answer that nobody
+ * asked for. */
 static void fabric_wrong_who(arena *a, unsigned n)
 {
     uint8_t data[WFI_CONNECT_DATA_MAX], pair_key[WFI_PAIR_KEY_BYTES];
@@ -333,7 +334,7 @@ static void fabric_replayed(arena *a, unsigned n)
     ask_for_lane(a, 1, a->at->recorded, (size_t)atomic_load(&a->at->recorded_size));
 }
 
-/* ---- Together ------------------------------------------------------------------------------------------------------------ */
+/* ---- Together ------------------------------------------------------------------------------------------------- */
 
 const attack strangers[] = {
     {"store: silent", store_silent, 25, false, false},
@@ -358,7 +359,7 @@ const attack strangers[] = {
 };
 const size_t stranger_count = sizeof(strangers) / sizeof(*strangers);
 
-/* ---- A flood --------------------------------------------------------------------------------------------------------------- */
+/* ---- A flood -------------------------------------------------------------------------------------------------- */
 
 void stranger_flood(arena *a, int count, int64_t ms)
 {

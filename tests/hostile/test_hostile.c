@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_hostile.c - a hostile program beside a job of three processes on tcp, with a secret, that call each other without end and
- * check every answer: strangers at the store's and the workers' ports, recordings, floods, and a member that says what it
- * likes. docs/security.md says what is promised.
+ * test_hostile.c - a hostile program beside a job of three processes on tcp, with a secret, that call each other
+ * without end and check every answer: strangers at the store's and the workers' ports, recordings, floods, and a
+ * member that says what it likes. docs/security.md says what is promised.
  *
- * --long: more rounds, longer windows, real floods (tools/long.d/hostile). A second argument names the tests to run (a pattern), a third attacks. With "victim" this program is a worker of the job.
+ * --long: more rounds, longer windows, real floods (tools/long.d/hostile). A second argument names the tests to run
+ * (a pattern), a third attacks. With "victim" this program is a worker of the job.
  */
 #include "arena.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_hostile_leaks.c - where the job's secret and the keys made of it must not show: logs at every level, command lines and
- * environments, metrics, dumps, trace files. As bytes, in hexadecimal, in base64.
+ * test_hostile_leaks.c - where the job's secret and the keys made of it must not show: logs at every level, command
+ * lines and environments, metrics, dumps, trace files. As bytes, in hexadecimal, in base64.
  */
 #include "arena.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * victim.c - a worker of the attacked job. Each calls the other two without end, with small arguments, with tensors that go
- * by the bulk lane, and over a control lane that it has just closed itself, so that a new one must be asked for. Rank 0
- * starts the others by weft_job_open, as programs do.
+ * victim.c - a worker of the attacked job. Each calls the other two without end, with small arguments, with tensors
+ * that go by the bulk lane, and over a control lane that it has just closed itself, so that a new one must be asked
+ * for. Rank 0 starts the others by weft_job_open, as programs do.
  */
 #include "board.h"
 #include "children.h"
@@ -62,7 +62,7 @@ static void complain(worker *w, const char *what, weft_status status, weft_error
     weft_error_unref(error);
 }
 
-/* ---- Calls ----------------------------------------------------------------------------------------------------------- */
+/* ---- Calls ---------------------------------------------------------------------------------------------------- */
 
 static void call_add(worker *w, int to, int64_t n)
 {
@@ -144,7 +144,7 @@ static void one_call(worker *w, int64_t n)
     atomic_fetch_add(&w->me->calls, 1);
 }
 
-/* ---- What the board tells ------------------------------------------------------------------------------------------- */
+/* ---- What the board tells ------------------------------------------------------------------------------------- */
 
 static void publish(worker *w)
 {
@@ -214,7 +214,7 @@ static void work(worker *w)
     weft_tensor_unref(w->x);
 }
 
-/* ---- Life ------------------------------------------------------------------------------------------------------------ */
+/* ---- Life ----------------------------------------------------------------------------------------------------- */
 
 static int open_and_work(board *at, weft_job *job)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_machine.c - the store's state machine under any sequence of connections, frames, losses and ticks. Whatever comes,
- * its outputs are well-formed frames to connections that are open, and time goes on.
+ * fuzz_machine.c - the store's state machine under any sequence of connections, frames, losses and ticks. Whatever
+ * comes, its outputs are well-formed frames to connections that are open, and time goes on.
  *
- * Input: options u8, then records of what u8 (2 bits) and connection (3 bits); for a frame: size u8 and so many bytes of
- * type and body, which get a right head.
+ * Input: options u8, then records of what u8 (2 bits) and connection (3 bits); for a frame: size u8 and so many
+ * bytes of type and body, which get a right head.
  */
 #include "fuzz/inside.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bootstrap_record.c - which addresses rank 0 publishes, on a machine with more of them than a record has room for. */
+/* test_bootstrap_record.c - which addresses rank 0 publishes, on a machine with more of them than a record has room
+ * for. */
 #include "unit.h"
 
 #include "job/bootstrap/record.h"

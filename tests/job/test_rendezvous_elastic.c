@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rendezvous_elastic.c - joining while the job runs: elastic jobs, seats of the dead, and what the others hear of it. */
+/* test_rendezvous_elastic.c - joining while the job runs: elastic jobs, seats of the dead, and what the others hear
+ * of it. */
 #include "store_bench.h"
 #include "prng.h"
 
@@ -147,7 +148,7 @@ static void rank_0_is_never_taken_again(void **state)
     bench_destroy(at);
 }
 
-/* ---- Those who leave ---------------------------------------------------------------------------------------------- */
+/* ---- Those who leave ------------------------------------------------------------------------------------------ */
 
 static void a_leaver_is_told_once_to_all_others_and_to_those_who_come(void **state)
 {
@@ -231,7 +232,8 @@ static void answer(bench *at, uint64_t line)
     bench_say(at, line, &message);
 }
 
-/* `after` answers have come of the two that the wave before last wants, then somebody joins: nothing ends before it closes. */
+/* `after` answers have come of the two that the wave before last wants, then somebody joins: nothing ends before it
+ * closes. */
 static void join_among_the_closing(int after)
 {
     bench *at = bench_create_elastic(3, -1);

@@ -175,7 +175,7 @@ static void the_last_word_is_said_once(void **state)
     bench_destroy(at);
 }
 
-/* ---- Rank 0 ends the job ------------------------------------------------------------------------------------------ */
+/* ---- Rank 0 ends the job -------------------------------------------------------------------------------------- */
 
 static void rank_0_ends_the_job_for_all(void **state)
 {

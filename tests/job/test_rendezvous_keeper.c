@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rendezvous_keeper.c - a store that accepts and says nothing: lost to the others after three bounds, never to rank 0, whose
- * own process it runs in. The link is driven by hand, over a shell that has no other end.
+ * test_rendezvous_keeper.c - a store that accepts and says nothing: lost to the others after three bounds, never to
+ * rank 0, whose own process it runs in. The link is driven by hand, over a shell that has no other end.
  */
 #include "unit.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rendezvous_no_memory.c - memory is out for a while, at the store or in a worker's link to it: nobody dies of that, no news is
- * lost, and what could not be said is said later. The linker puts malloc and wfi_calloc below in the place of the library's.
+ * test_rendezvous_no_memory.c - memory is out for a while, at the store or in a worker's link to it: nobody dies of
+ * that, no news is lost, and what could not be said is said later. The linker puts malloc and wfi_calloc below in
+ * the place of the library's.
  */
 #include "store_bench.h"
 

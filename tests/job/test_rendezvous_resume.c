@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rendezvous_resume.c - connections that come and go, at the store: nothing lost, nothing doubled, the right ones dead;
- * and heartbeats only from those on whom somebody depends.
+ * test_rendezvous_resume.c - connections that come and go, at the store: nothing lost, nothing doubled, the right
+ * ones dead; and heartbeats only from those on whom somebody depends.
  */
 #include "store_bench.h"
 
@@ -192,7 +192,8 @@ static void attempts_that_a_member_gives_up_are_not_refusals(void **state)
     bench_destroy(at);
 }
 
-/* The answer to its resume was lost, and it tries once more: that the first attempt's connection ends is not its death. */
+/* The answer to its resume was lost, and it tries once more: that the first attempt's connection ends is not its
+ * death. */
 static void an_attempt_that_is_given_up_is_no_death(void **state)
 {
     bench *at = bench_create(2, 2000);
@@ -231,7 +232,8 @@ static void join_with(bench *at, uint64_t line, int rank, const char *name, uint
     bench_say(at, line, &join);
 }
 
-/* The answer to its join was lost, and it asks once more, on another connection: it gets that answer, and what came after it. */
+/* The answer to its join was lost, and it asks once more, on another connection: it gets that answer, and what came
+ * after it. */
 static void a_joining_that_asks_again_gets_its_answer_again(void **state)
 {
     for (int named = 0; named < 2; named++) {
@@ -262,7 +264,8 @@ static void a_joining_that_asks_again_gets_its_answer_again(void **state)
     }
 }
 
-/* It had given its connection up before the table came, as the store stood still: that end is no death, if it comes soon. */
+/* It had given its connection up before the table came, as the store stood still: that end is no death, if it comes
+ * soon. */
 static void a_joining_that_was_given_up_is_no_death(void **state)
 {
     for (int soon = 0; soon < 2; soon++) {

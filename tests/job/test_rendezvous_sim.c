@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rendezvous_sim.c - the rendezvous inside the simulation: joining, deaths, pauses, the end; and that it replays. */
+/* test_rendezvous_sim.c - the rendezvous inside the simulation: joining, deaths, pauses, the end; and that it
+ * replays. */
 #include "make.h"
 #include "unit.h"
 
@@ -335,7 +336,8 @@ static void cut_2(weft_sim *sim)
     weft_sim_heal(sim, 0, 2);
 }
 
-/* Up to three bounds it is told that it was declared dead, past them the store is lost to it; either way it joins again. */
+/* Up to three bounds it is told that it was declared dead, past them the store is lost to it; either way it joins
+ * again. */
 static void who_was_cut_off_for_long_joins_again_as_another(void **state)
 {
     for (uint64_t seed = 1; seed <= 10; seed++) {

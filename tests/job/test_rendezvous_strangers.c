@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rendezvous_strangers.c - who is not of the job, over real sockets: without the secret, with another one, in place of
- * the store, and in floods; and that those who are join all the same.
+ * test_rendezvous_strangers.c - who is not of the job, over real sockets: without the secret, with another one, in
+ * place of the store, and in floods; and that those who are join all the same.
  */
 #include "job/protocol/protocol.h"
 #include "link_watch.h"
@@ -193,8 +193,8 @@ static void who_waits_long_for_rank_0_says_everything_once(void **state)
 }
 
 /*
- * Rank 0 alone is a job; the other joins when it likes, goes, and comes again: oftener than strangers have places in the store, as
- * a member is none.
+ * Rank 0 alone is a job; the other joins when it likes, goes, and comes again: oftener than strangers have places in
+ * the store, as a member is none.
  */
 static void an_elastic_job_over_sockets(void **state)
 {
@@ -297,8 +297,8 @@ typedef struct flood {
 
 enum { POURED = 600 }; /* kept open */
 
-/* As fast as it can: connects, says a little, or by turns a whole HELLO without a secret, which is refused in words that nobody
- * reads; keeps the last few hundred open. */
+/* As fast as it can: connects, says a little, or by turns a whole HELLO without a secret, which is refused in words
+ * that nobody reads; keeps the last few hundred open. */
 static void *pour(void *arg)
 {
     static const char hello[8 + 33] = "WS\2\20!";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rendezvous_worlds.c - links in the simulation under cuts, pauses, deaths, joins and leaves, by many seeds: whoever
- * was cut off for less than the bound lives and has missed nothing, whoever was declared dead is told, and all who live at
- * the end believe in the same members. And 2,000 workers at once.
+ * test_rendezvous_worlds.c - links in the simulation under cuts, pauses, deaths, joins and leaves, by many seeds:
+ * whoever was cut off for less than the bound lives and has missed nothing, whoever was declared dead is told, and
+ * all who live at the end believe in the same members. And 2,000 workers at once.
  */
 #include "make.h"
 #include "unit.h"

@@ -65,7 +65,8 @@ static int check_signals(void)
     return 0;
 }
 
-/* The secret is found once, is of 32 bytes, and leaves nothing behind: no descriptor, no variable; the next agent has it. */
+/* The secret is found once, is of 32 bytes, and leaves nothing behind: no descriptor, no variable; the next agent
+ * has it. */
 static int check_secret(void)
 {
     wfi_secret first, second;
@@ -83,7 +84,8 @@ static int check_secret(void)
     return memcmp(first.bytes, second.bytes, first.size) == 0 ? 0 : 13;
 }
 
-/* A child that starts a job of its own before it opens an agent: its children see their own secret's descriptor only. */
+/* A child that starts a job of its own before it opens an agent: its children see their own secret's descriptor
+ * only. */
 static int check_grandchild(char **argv)
 {
     const char *arguments[] = {"child", "descriptors", argv[2], NULL};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_mem_cgroup.c - the shares of threads and memory, and what slabs keep, in real control groups: version 2 where the system
- * has its controllers there, else version 1. A process of its own enters a group and looks. Needs root; otherwise exits 77.
+ * test_mem_cgroup.c - the shares of threads and memory, and what slabs keep, in real control groups: version 2 where
+ * the system has its controllers there, else version 1. A process of its own enters a group and looks. Needs root;
+ * otherwise exits 77.
  */
 #include "children.h"
 #include "unit.h"
@@ -30,7 +31,7 @@
         }                                                                                                              \
     } while (0)
 
-/* ---- Groups: an outer one, and an inner one within it ------------------------------------------------------------- */
+/* ---- Groups: an outer one, and an inner one within it --------------------------------------------------------- */
 
 static bool is_second;       /* one tree for all controllers */
 static const char *roots[2]; /* of cpu, and of memory */
@@ -133,7 +134,7 @@ static wfi_cgroup seen(void)
     return group;
 }
 
-/* ---- Shares ------------------------------------------------------------------------------------------------------- */
+/* ---- Shares --------------------------------------------------------------------------------------------------- */
 
 static void see_half(void)
 {
@@ -200,7 +201,7 @@ static void a_namespace_hides_the_groups_around(void **state)
     look_within(2, see_from_a_namespace);
 }
 
-/* ---- Slabs: mapped, and not touched ---------------------------------------------------------------------------------- */
+/* ---- Slabs: mapped, and not touched --------------------------------------------------------------------------- */
 
 static size_t idle_bytes(void)
 {

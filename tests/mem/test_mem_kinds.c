@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_mem_kinds.c - a machine without a GPU: every request for its memory is refused with a status, in a build with CUDA
- * and in one without. Skipped where there is a GPU (test_gpu_memory looks at that).
+ * test_mem_kinds.c - a machine without a GPU: every request for its memory is refused with a status, in a build with
+ * CUDA and in one without. Skipped where there is a GPU (test_gpu_memory looks at that).
  */
 #include "tensor/copy.h"
 #include "tensor/cpu/cpu.h"

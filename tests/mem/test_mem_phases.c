@@ -21,7 +21,7 @@ static wfi_slab_stats stats_now(void)
     return stats;
 }
 
-/* ---- Loops -------------------------------------------------------------------------------------------------------- */
+/* ---- Loops ---------------------------------------------------------------------------------------------------- */
 
 typedef struct loop {
     bool trains; /* a backward pass frees what the forward pass has saved */
@@ -125,7 +125,7 @@ static void a_loop_that_goes_on_maps_nothing(void **state)
     }
 }
 
-/* ---- Random sizes ------------------------------------------------------------------------------------------------- */
+/* ---- Random sizes --------------------------------------------------------------------------------------------- */
 
 typedef struct domain {
     int opened, closed;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_mem_server.c - what the pool keeps mapped under a parameter server's load: the tensors of ResNet-50 held for good
- * three times (model, momentum, accumulated gradients), and taken and released twice in each iteration (two trainers).
+ * test_mem_server.c - what the pool keeps mapped under a parameter server's load: the tensors of ResNet-50 held for
+ * good three times (model, momentum, accumulated gradients), and taken and released twice in each iteration (two
+ * trainers).
  */
 #include "mem/mem.h"
 #include "mem/slab.h"

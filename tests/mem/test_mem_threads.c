@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_mem_threads.c - registrations, pins and waiters from several threads, and a waiter that is a fiber. The fake domain
- * counts: a region is closed once, and never while somebody uses it.
+ * test_mem_threads.c - registrations, pins and waiters from several threads, and a waiter that is a fiber. The fake
+ * domain counts: a region is closed once, and never while somebody uses it.
  */
 #include "base/clock.h"
 #include "sim/fiber.h"

@@ -90,7 +90,7 @@ uint64_t inside_asked(wfi_net *net, int rank, wfi_lane_kind kind)
     return asked;
 }
 
-/* ---- Connections ----------------------------------------------------------------------------------------------------- */
+/* ---- Connections ---------------------------------------------------------------------------------------------- */
 
 wfi_conn *inside_up(wfi_net *net, int rank, wfi_lane_kind kind)
 {
@@ -147,7 +147,7 @@ void inside_hang_up_on(wfi_net *net, size_t strangers)
     wfi_net_unlock(net);
 }
 
-/* ---- Frames ---------------------------------------------------------------------------------------------------------- */
+/* ---- Frames --------------------------------------------------------------------------------------------------- */
 
 wfi_frame inside_next_frame(const wfi_conn *conn, size_t size)
 {
@@ -253,7 +253,7 @@ bool inside_synchronize(wfi_net *net, int rank, const wfi_net *other)
     return wfi_list_empty(&control->queued);
 }
 
-/* ---- Handshakes ------------------------------------------------------------------------------------------------------ */
+/* ---- Handshakes ----------------------------------------------------------------------------------------------- */
 
 bool inside_hello_of(const wfi_conn *conn, wfi_hello *out)
 {

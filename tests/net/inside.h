@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * inside.h - what the tests of net do to a net, or ask of it, that its headers do not offer. These headers come with it; what lies
- * within a net, a peer and a connection is named in inside.c alone, so that the tests need not know where it is kept.
+ * inside.h - what the tests of net do to a net, or ask of it, that its headers do not offer. These headers come with
+ * it; what lies within a net, a peer and a connection is named in inside.c alone, so that the tests need not know
+ * where it is kept.
  */
 #ifndef TESTS_NET_INSIDE_H
 #define TESTS_NET_INSIDE_H
@@ -20,7 +21,7 @@ bool inside_interested(wfi_net *net, int rank);       /* as the store was told; 
 uint64_t inside_suspected_ns(wfi_net *net, int rank); /* when the store was asked to look at it; 0: never */
 uint64_t inside_asked(wfi_net *net, int rank, wfi_lane_kind kind); /* the greatest number with which it asked for one */
 
-/* ---- Connections ----------------------------------------------------------------------------------------------------- */
+/* ---- Connections ---------------------------------------------------------------------------------------------- */
 
 wfi_conn *inside_up(wfi_net *net, int rank, wfi_lane_kind kind); /* the one that is up, or NULL; [locked] */
 bool inside_has_conn(wfi_net *net, int rank, wfi_lane_kind kind);
@@ -30,7 +31,7 @@ void inside_break(wfi_net *net, int rank);      /* as if the fabric had said so 
 void inside_count_up(wfi_net *net, int rank, int by);   /* as if so many attempts to connect had come to nothing */
 void inside_hang_up_on(wfi_net *net, size_t strangers); /* as if the fabric had told of so many */
 
-/* ---- Frames, [locked] -------------------------------------------------------------------------------------------------- */
+/* ---- Frames, [locked] ----------------------------------------------------------------------------------------- */
 
 wfi_frame inside_next_frame(const wfi_conn *conn,
                             size_t size); /* with one message: what it would say were it sent now */
@@ -47,10 +48,11 @@ weft_status inside_put(wfi_conn *conn, const void *data,
 /* What is queued leaves as if the peer had returned all credits, and what comes is thrown away unread. Not locked. */
 void inside_push_out(wfi_net *net, int rank);
 size_t inside_last_frame(wfi_net *net, uint8_t *out);
-/* The next message has the number that `other` awaits, and nothing is said to wait before it. False: a message is queued. */
+/* The next message has the number that `other` awaits, and nothing is said to wait before it. False: a message is
+ * queued. */
 bool inside_synchronize(wfi_net *net, int rank, const wfi_net *other);
 
-/* ---- Handshakes, [locked] ---------------------------------------------------------------------------------------------- */
+/* ---- Handshakes, [locked] ------------------------------------------------------------------------------------- */
 
 bool inside_hello_of(const wfi_conn *conn,
                      wfi_hello *out); /* with which we asked for this connection; false: they did */

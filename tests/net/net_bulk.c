@@ -36,8 +36,8 @@ void bulk_destroy(bulk *all)
 #define RAMP_64(x) RAMP_16(x), RAMP_16((x) + 16), RAMP_16((x) + 32), RAMP_16((x) + 48)
 #define RAMP RAMP_64(0), RAMP_64(64), RAMP_64(128), RAMP_64(192)
 
-/* What a segment has from `at`, a multiple of BLOCK, on: bytes that count up from one that differs from block to block. By the block,
- * because under sanitizers a loop over single bytes takes a second for 20 MB. */
+/* What a segment has from `at`, a multiple of BLOCK, on: bytes that count up from one that differs from block to
+ * block. By the block, because under sanitizers a loop over single bytes takes a second for 20 MB. */
 static const uint8_t *content(unsigned salt, size_t segment, size_t at)
 {
     static const uint8_t ramp[2 * BLOCK] = {RAMP, RAMP};

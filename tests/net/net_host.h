@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net_host.h - for the tests of net: worlds of a few nets, simulated or over tcp in one process, and messages that count
- * what became of them.
+ * net_host.h - for the tests of net: worlds of a few nets, simulated or over tcp in one process, and messages that
+ * count what became of them.
  */
 #ifndef TEST_NET_HOST_H
 #define TEST_NET_HOST_H

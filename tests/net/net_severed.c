@@ -4,8 +4,9 @@
  *
  * usage: net_severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS [gone | out]
  * Rank 0 offers 64 MiB; the others pull them again and again, and everybody sends numbered messages to everybody, for
- * SECONDS. Without a last word nobody may be declared dead, and every message must have arrived once and in order; rank 0
- * with `gone` must see a worker die, a worker with `out` must be told that it is: evicted, though the cut was longer than the bound. Exit 0: so it was.
+ * SECONDS. Without a last word nobody may be declared dead, and every message must have arrived once and in order;
+ * rank 0 with `gone` must see a worker die, a worker with `out` must be told that it is: evicted, though the cut was
+ * longer than the bound. Exit 0: so it was.
  */
 #include "net/net_bulk.h"
 

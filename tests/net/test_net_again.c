@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_net_again.c - workers that die or leave while others speak to them, and come again as a new incarnation: what was
- * meant for one life never reaches another, in either direction, and between those who stay nothing is lost.
+ * test_net_again.c - workers that die or leave while others speak to them, and come again as a new incarnation: what
+ * was meant for one life never reaches another, in either direction, and between those who stay nothing is lost.
  */
 #include "net/net_host.h"
 

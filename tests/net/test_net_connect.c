@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_net_connect.c - the making of connections, with a network that changes what they say of themselves, or loses how it went on.
+ * test_net_connect.c - the making of connections, with a network that changes what they say of themselves, or loses
+ * how it went on.
  *
  * Two simulated nets with operations of the fabric put before the true ones.
  */
@@ -188,8 +189,8 @@ static void who_gets_no_connection_asks_for_help(void **state)
 
 /* ---- Half open --------------------------------------------------------------------------------------------------- */
 
-/* Rank 1 asks, is answered, and never heard of again: rank 0 does not wait for that connection for ever. Once it has given it up it
- * asks itself, and hears again. */
+/* Rank 1 asks, is answered, and never heard of again: rank 0 does not wait for that connection for ever. Once it has
+ * given it up it asks itself, and hears again. */
 static void ask_and_fall_silent(net_host *host)
 {
     meddle(host);

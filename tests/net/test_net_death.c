@@ -171,7 +171,8 @@ static void a_stopped_store_is_a_lost_one(void **state)
 
 #define SLOW_NS UINT64_C(3500000000)
 
-/* Rank 1's net does nothing for longer than two attempts to connect take: rank 0 suspects it, the store knows better. */
+/* Rank 1's net does nothing for longer than two attempts to connect take: rank 0 suspects it, the store knows
+ * better. */
 static void body_slow(net_host *host)
 {
     if (host->rank == 1) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_net_footprint.c - what an agent costs that does nothing, alone and with sixteen peers over tcp, each a process of its
- * own: memory, processor time, wake-ups; and that what was used is given back.
+ * test_net_footprint.c - what an agent costs that does nothing, alone and with sixteen peers over tcp, each a
+ * process of its own: memory, processor time, wake-ups; and that what was used is given back.
  */
 #include "children.h"
 #include "net/net_bulk.h"
@@ -166,7 +166,8 @@ static void measure_hub(net_host *host)
         pull_from(rank, &target);
     seen.active_kb = per_peer(base_kb);
     wait_for_idle_close(host);
-    /* Of what was freed malloc keeps 128 KiB at the end of its heap, however many peers there were: of so few that is 8 each. */
+    /* Of what was freed malloc keeps 128 KiB at the end of its heap, however many peers there were: of so few that
+     * is 8 each. */
     (void)malloc_trim(0);
     seen.closed_kb = per_peer(base_kb);
     seen.fds_closed = measure_descriptors();

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_net_forged.c - frames and requests that are not what they should be, one kind at a time: each is refused and counted,
- * and what the two workers say to each other before and after is neither lost nor doubled.
+ * test_net_forged.c - frames and requests that are not what they should be, one kind at a time: each is refused and
+ * counted, and what the two workers say to each other before and after is neither lost nor doubled.
  *
- * Rank 1 forges, rank 0 has to refuse. A forged frame goes out over rank 1's own lane, so that all else about it is right.
- * On a private lane (TEST_FABRIC=host) there is no MAC: forgeries that only a MAC reveals are skipped there.
+ * Rank 1 forges, rank 0 has to refuse. A forged frame goes out over rank 1's own lane, so that all else about it is
+ * right. On a private lane (TEST_FABRIC=host) there is no MAC: forgeries that only a MAC reveals are skipped there.
  */
 #include "net/net_host.h"
 
@@ -269,7 +269,8 @@ static void replay_frames(net_host *host)
 NET_TEST(a_recorded_frame_is_refused, replay_frames, 2, 20, true, .on_message = host_check_order,
          .death_timeout_ms = 20000)
 
-/* The lane stays until rank 0 has refused, and counted, so many: a request whose asker hangs up sooner need not be looked at. */
+/* The lane stays until rank 0 has refused, and counted, so many: a request whose asker hangs up sooner need not be
+ * looked at. */
 static void ask_again(net_host *host, const uint8_t *data, size_t size, uint64_t refused)
 {
     wfi_net_lock(host->net);

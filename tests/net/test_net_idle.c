@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_net_idle.c - a net with nothing to do sends nothing and wakes nobody; of its interest in a peer it speaks only after that
- * has changed.
+ * test_net_idle.c - a net with nothing to do sends nothing and wakes nobody; of its interest in a peer it speaks
+ * only after that has changed.
  */
 #include "net/net_host.h"
 

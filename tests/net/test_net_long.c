@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_net_long.c - long messages: who may send them and when, order among others, connections that break, forged ones. */
+/* test_net_long.c - long messages: who may send them and when, order among others, connections that break, forged
+ * ones. */
 #include "net/net_host.h"
 
 #define MANY 200
@@ -169,7 +170,8 @@ static void large_ones_survive_resets_and_cuts(void **state)
     }
 }
 
-/* While others have all the large receives that a worker lends, long ones are posted. They are asked for again later. */
+/* While others have all the large receives that a worker lends, long ones are posted. They are asked for again
+ * later. */
 static void body_lent_out(net_host *host)
 {
     const size_t others = 16;
@@ -293,7 +295,8 @@ static void put_two(wfi_conn *conn)
     assert_int_equal(inside_put(conn, data, size), WEFT_OK);
 }
 
-/* Without having been asked for: no receive is long enough for it, so that it breaks the connection, and nothing else. */
+/* Without having been asked for: no receive is long enough for it, so that it breaks the connection, and nothing
+ * else. */
 static void put_unasked(wfi_conn *conn)
 {
     static uint8_t data[WFI_LONG_MESSAGE_MAX + WFI_FRAME_OTHER];

@@ -149,7 +149,8 @@ static uint64_t frames_for(net_host *host, uint32_t credits, bool urgent)
     return after.frames_sent - before.frames_sent;
 }
 
-/* The last but two are for urgent messages, the last one is for acknowledgements: else two who wait for credit wait for ever. */
+/* The last but two are for urgent messages, the last one is for acknowledgements: else two who wait for credit wait
+ * for ever. */
 static void body_last_credits(net_host *host)
 {
     weft_stats before, after;
@@ -176,7 +177,8 @@ static void body_last_credits(net_host *host)
 
 NET_TEST(the_last_credits_are_for_what_must_not_wait, body_last_credits, 2, 1, false)
 
-/* Both say more urgent things at once than there are credits: none waits for what only the other's acknowledgement could bring. */
+/* Both say more urgent things at once than there are credits: none waits for what only the other's acknowledgement
+ * could bring. */
 static void body_urgent_both_ways(net_host *host)
 {
     assert_int_equal(host_send_free(host, 1 - host->rank, 0, 10), WEFT_OK);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_net_pairs.c - a member, with all that a member has, speaks in another's name: it is refused and counted, and the other is
- * heard as before. And what the keys of pairs are made of.
+ * test_net_pairs.c - a member, with all that a member has, speaks in another's name: it is refused and counted, and
+ * the other is heard as before. And what the keys of pairs are made of.
  */
 #include "net/net_host.h"
 
@@ -9,7 +9,8 @@
 
 /* ---- In another's name ----------------------------------------------------------------------------------------- */
 
-/* The keys that a member could try: made of its own private key as if it were the other, and the one that it has itself. */
+/* The keys that a member could try: made of its own private key as if it were the other, and the one that it has
+ * itself. */
 static void best_key(net_host *host, unsigned n, uint8_t out[WFI_PAIR_KEY_BYTES])
 {
     const wfi_member *victim = wfi_net_member(host->net, 0), *other = wfi_net_member(host->net, 1);

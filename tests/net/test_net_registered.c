@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_net_registered.c - nets on a fabric like verbs: registrations are cached, and every range that an operation names
- * needs one. The simulation refuses what is not registered.
+ * test_net_registered.c - nets on a fabric like verbs: registrations are cached, and every range that an operation
+ * names needs one. The simulation refuses what is not registered.
  */
 #include "net/net_bulk.h"
 

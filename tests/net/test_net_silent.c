@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_net_silent.c - callers of the fabric's port who say nothing and are hung up on: members among them, who were stopped before
- * they could ask, and ask again, are not counted as refused; all others are.
+ * test_net_silent.c - callers of the fabric's port who say nothing and are hung up on: members among them, who were
+ * stopped before they could ask, and ask again, are not counted as refused; all others are.
  */
 #include "net/net_host.h"
 

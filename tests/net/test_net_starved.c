@@ -180,7 +180,8 @@ static bool none_is_free(void)
     return fd < 0;
 }
 
-/* The silent ones have taken the very last descriptor, so that none is left to list descriptors with: they are found all the same. */
+/* The silent ones have taken the very last descriptor, so that none is left to list descriptors with: they are found
+ * all the same. */
 static void strangers_take_all(net_host *host)
 {
     if (host->rank == 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_net_strangers.c - an agent with threads, on whose listening port strangers hang: silent, with half a header, with
- * garbage, fifty at once. How long does a peer then take to connect and get an answer?
+ * test_net_strangers.c - an agent with threads, on whose listening port strangers hang: silent, with half a header,
+ * with garbage, fifty at once. How long does a peer then take to connect and get an answer?
  */
 #include "net/inside.h"
 #include "net/net_host.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_net_suspicion.c - whom a worker suspects, and whom it does not: one that no connection can be made to, though the store had no
- * reason to watch it; and nobody for the time in which the worker itself stood still. And one that was cut off, and is back.
+ * test_net_suspicion.c - whom a worker suspects, and whom it does not: one that no connection can be made to, though
+ * the store had no reason to watch it; and nobody for the time in which the worker itself stood still. And one that
+ * was cut off, and is back.
  *
  * Rank 0 has the store. The director stops others.
  */
@@ -26,7 +27,7 @@ static void until(weft_sim *sim, atomic_int *count, int wanted)
         weft_sim_sleep(sim, 1000000);
 }
 
-/* ---- A peer that stands still ------------------------------------------------------------------------------------- */
+/* ---- A peer that stands still --------------------------------------------------------------------------------- */
 
 static void stop_peer(weft_sim *sim, int rank, void *arg)
 {
@@ -58,7 +59,7 @@ static void one_that_cannot_be_connected_to_is_suspected(void **state)
     play(send_to_one_who_stands_still, stop_peer);
 }
 
-/* ---- The worker itself -------------------------------------------------------------------------------------------- */
+/* ---- The worker itself ---------------------------------------------------------------------------------------- */
 
 static void stop_worker(weft_sim *sim, int rank, void *arg)
 {
@@ -70,7 +71,8 @@ static void stop_worker(weft_sim *sim, int rank, void *arg)
     atomic_store(&world->turns[STOPPED], 1);
 }
 
-/* It waits for an answer, and for longer than it would for a peer that is silent it hears nothing: because it does not listen. */
+/* It waits for an answer, and for longer than it would for a peer that is silent it hears nothing: because it does
+ * not listen. */
 static void wait_and_stand_still(net_host *host)
 {
     if (host->rank == WORKER) {
@@ -96,7 +98,7 @@ static void one_that_stood_still_accuses_nobody(void **state)
     play(wait_and_stand_still, stop_worker);
 }
 
-/* ---- A link that heals -------------------------------------------------------------------------------------------- */
+/* ---- A link that heals ---------------------------------------------------------------------------------------- */
 
 #define CUT 1 /* of net_world.turns, as STOPPED is */
 #define HEALED 2

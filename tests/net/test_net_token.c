@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_net_token.c - who is told when the progress token is given up: whoever still waits for something must not stay without
- * anybody who looks. A net without threads of its own, so that nobody else takes the token or gets up.
+ * test_net_token.c - who is told when the progress token is given up: whoever still waits for something must not
+ * stay without anybody who looks. A net without threads of its own, so that nobody else takes the token or gets up.
  */
 #include "net/net_host.h"
 #include "rpc/must.h"
@@ -43,8 +43,8 @@ static void gives_back(wfi_progress *progress)
 }
 
 /*
- * One who looks in vain leaves that to the watcher before it sleeps; and so does one who does not even get the token. On a busy
- * machine its time may be over before it sleeps: then it gets more.
+ * One who looks in vain leaves that to the watcher before it sleeps; and so does one who does not even get the
+ * token. On a busy machine its time may be over before it sleeps: then it gets more.
  */
 static void waits_in_vain(wfi_progress *progress, int state)
 {

@@ -143,8 +143,8 @@ static void body_canary(net_host *host)
     bulk_destroy(&mine[1]);
 }
 
-/* One key is withdrawn under two writers: not a byte comes after, the culprit fails, the innocent one goes on, also where the lane
- * that follows breaks; that one counts as lost. */
+/* One key is withdrawn under two writers: not a byte comes after, the culprit fails, the innocent one goes on, also
+ * where the lane that follows breaks; that one counts as lost. */
 static void withdrawn_memory_stays_untouched(void **state)
 {
     for (uint64_t seed = 1; seed <= 3; seed++) {
@@ -229,7 +229,7 @@ static void a_death_ends_transfers(void **state)
     }
 }
 
-/* ---- Beside messages ---------------------------------------------------------------------------------------------- */
+/* ---- Beside messages ------------------------------------------------------------------------------------------ */
 
 /* Pulls, and returns the most that was under way at once after the first `skip` looks. */
 static size_t most_under_way(net_host *host, int skip)

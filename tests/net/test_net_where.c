@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_net_where.c - the interface and the ports that an agent is told to use: right ones, and clear words for wrong ones. */
+/* test_net_where.c - the interface and the ports that an agent is told to use: right ones, and clear words for wrong
+ * ones. */
 #include "net/net_host.h"
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fingerprint.h - reading what tests/oracle wrote about a whole network: lines of words, the first says what they are. */
+/* fingerprint.h - reading what tests/oracle wrote about a whole network: lines of words, the first says what they
+ * are. */
 #ifndef FINGERPRINT_H
 #define FINGERPRINT_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_nn_cells.c - modules that several threads train: steps beside records and forward passes, rows, running statistics. */
+/* test_nn_cells.c - modules that several threads train: steps beside records and forward passes, rows, running
+ * statistics. */
 #include <weft/optim.h>
 #include <weft/weft.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_nn_file.c - modules come back from files as they were; what is not such a file is refused and changes nothing. */
+/* test_nn_file.c - modules come back from files as they were; what is not such a file is refused and changes
+ * nothing. */
 #include <weft/weft.h>
 
 #include "children.h"
@@ -467,7 +468,7 @@ static void file_that_is_a_folder_is_refused(void **state)
     weft_module_unref(a);
 }
 
-/* ---- What is asked of the disk, in order --------------------------------------------------------------------------- */
+/* ---- What is asked of the disk, in order ---------------------------------------------------------------------- */
 
 static char steps[16]; /* F: a file synced, R: renamed, D: a folder synced */
 static pthread_mutex_t steps_lock = PTHREAD_MUTEX_INITIALIZER;

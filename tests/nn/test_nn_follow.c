@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_nn_follow.c - 20 steps of training of each reference model follow PyTorch's losses (tests/data/follow.txt, made by
- * tests/oracle/follow.py) from the same weights and inputs.
+ * test_nn_follow.c - 20 steps of training of each reference model follow PyTorch's losses (tests/data/follow.txt,
+ * made by tests/oracle/follow.py) from the same weights and inputs.
  */
 #include "oracle/follow.h"
 #include "make.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_nn_init.c - initial values: the reference's distributions by bounds and moments, and the same bits for a seed. */
+/* test_nn_init.c - initial values: the reference's distributions by bounds and moments, and the same bits for a
+ * seed. */
 #include <weft/weft.h>
 
 #include "nn/moments.h"

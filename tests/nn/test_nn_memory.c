@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_nn_memory.c - out of memory at every single allocation of a training step: an error, no crash, no leak (the address
- * sanitizer's build looks for those), and the next step works. The linker sends the library's allocations through here.
+ * test_nn_memory.c - out of memory at every single allocation of a training step: an error, no crash, no leak (the
+ * address sanitizer's build looks for those), and the next step works. The linker sends the library's allocations
+ * through here.
  */
 #include <weft/weft.h>
 

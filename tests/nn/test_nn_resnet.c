@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_nn_resnet.c - ResNet-50 against torchvision's, with the same weights: names, loss, logits, every gradient.
- * Both in float64. The float32 network's values agree with that, too; its gradients less well, PyTorch's float32 no better,
- * because single ReLUs and maxima tip over.
+ * Both in float64. The float32 network's values agree with that, too; its gradients less well, PyTorch's float32 no
+ * better, because single ReLUs and maxima tip over.
  *
  * tests/data/resnet50.txt was made by tests/oracle/resnet50.py; both fill the parameters by the same formulas.
  */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_nn_sequence.c - the modules Embedding, EmbeddingBag and LSTM: names and initial values as PyTorch's, what they compute, what
- * they refuse, and 20 steps of a small language model beside PyTorch's losses (tests/oracle/sequence_oracle.py).
+ * test_nn_sequence.c - the modules Embedding, EmbeddingBag and LSTM: names and initial values as PyTorch's, what
+ * they compute, what they refuse, and 20 steps of a small language model beside PyTorch's losses
+ * (tests/oracle/sequence_oracle.py).
  */
 #include <weft/weft.h>
 

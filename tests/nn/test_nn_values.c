@@ -23,7 +23,8 @@ static double first(const weft_tensor *x)
 
 /* ---- Values ---- */
 
-/* (x, picks int64, factor) -> (factor x gain [picks], the number of picks): a float and an integer tensor, and a scalar. */
+/* (x, picks int64, factor) -> (factor x gain [picks], the number of picks): a float and an integer tensor, and a
+ * scalar. */
 static weft_status pick_call(weft_tape *t, weft_module *self, weft_args inputs, weft_values *results)
 {
     weft_tensor *x = weft_args_tensor(inputs, 0), *picks = weft_args_tensor(inputs, 1);

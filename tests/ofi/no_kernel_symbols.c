@@ -2,8 +2,8 @@
 /*
  * no_kernel_symbols.c - a library that is loaded before libfabric: libfabric does not find /proc/kallsyms.
  *
- * Its verbs provider reads that file, of 5 MB or more, twice at the first use in each process, in lines of at most 1 KiB
- * (docs/libfabric.md). A tenth of the time of all tests was spent on it: they start thousands of processes.
+ * Its verbs provider reads that file, of 5 MB or more, twice at the first use in each process, in lines of at most 1
+ * KiB (docs/libfabric.md). A tenth of the time of all tests was spent on it: they start thousands of processes.
  */
 #include <dlfcn.h>
 #include <errno.h>

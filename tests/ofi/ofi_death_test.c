@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ofi_death_test.c - the process at the other end is killed: everything outstanding is reported, and the lane announced. */
+/* ofi_death_test.c - the process at the other end is killed: everything outstanding is reported, and the lane
+ * announced. */
 #include "ofi/ofi_child.h"
 
 #include <signal.h>

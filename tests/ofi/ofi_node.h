@@ -64,7 +64,8 @@ bool ofi_tells_death(void); /* announces that the process at the other end has e
 bool ofi_reads(const ofi_node *node);
 bool ofi_writes(void);
 uint64_t ofi_slow(void);
-/* A region for local use; NULL if the fabric needs none. The node closes its regions (ofi_drop, or when it is closed). */
+/* A region for local use; NULL if the fabric needs none. The node closes its regions (ofi_drop, or when it is
+ * closed). */
 wfi_region *ofi_region_open(wfi_fabric *fabric, void *data, size_t size);
 wfi_region *ofi_local(ofi_node *node, void *data, size_t size);
 void ofi_drop(ofi_node *node);

@@ -46,7 +46,8 @@ static uint8_t *pattern(size_t size, unsigned seed)
     return bytes;
 }
 
-/* Some fabrics announce a break at both ends; elsewhere an operation failed at one, and the other learns of its close. */
+/* Some fabrics announce a break at both ends; elsewhere an operation failed at one, and the other learns of its
+ * close. */
 static void broken_at_both_ends(wire *w)
 {
     if (!ofi_announces())
@@ -91,7 +92,8 @@ static void messages_arrive_whole_and_in_order(void **state)
     free(body);
 }
 
-/* Behind one that fills the socket they have to wait; their bytes are copied all the same, in order, and nothing is reported. */
+/* Behind one that fills the socket they have to wait; their bytes are copied all the same, in order, and nothing is
+ * reported. */
 static void brief_ones_arrive_whole_and_in_order(void **state)
 {
     enum { ROUNDS = 8, BRIEF = WFI_INJECT_AHEAD - 2, LARGE = 8 << 20 };
@@ -412,7 +414,8 @@ static void silly_operations_are_invalid(void **state)
     }
 }
 
-/* Reads and writes of much memory, closed by the initiator after `steps` rounds: all reported, and nothing moves after. */
+/* Reads and writes of much memory, closed by the initiator after `steps` rounds: all reported, and nothing moves
+ * after. */
 static void close_in_flight(wire *w, int steps, bool by_target)
 {
     static ofi_job jobs[2 * CHUNKS];
@@ -492,8 +495,8 @@ static void a_target_that_closes_is_not_written_any_more(void **state)
 }
 
 /*
- * libfabric 1.17 frees a half-received read's record twice on close: the next two operations on any lane then share one.
- * So: close in the middle of a read, then see that many operations at once on another lane stay apart.
+ * libfabric 1.17 frees a half-received read's record twice on close: the next two operations on any lane then share
+ * one. So: close in the middle of a read, then see that many operations at once on another lane stay apart.
  */
 static void closing_in_a_read_leaves_other_lanes_whole(void **state)
 {

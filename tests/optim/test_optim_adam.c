@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_optim_adam.c - Adam against its definition over many steps, averaging, defaults, refusals, and a curve that it descends. */
+/* test_optim_adam.c - Adam against its definition over many steps, averaging, defaults, refusals, and a curve that
+ * it descends. */
 #include <weft/weft.h>
 
 #include "oracle/formula.h"

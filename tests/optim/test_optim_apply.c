@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_optim_apply.c - steps from borrowed gradients: as accumulating them, without those that are missing, and refusals. */
+/* test_optim_apply.c - steps from borrowed gradients: as accumulating them, without those that are missing, and
+ * refusals. */
 #include <weft/weft.h>
 
 #include "oracle/formula.h"

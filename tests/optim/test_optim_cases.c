@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_optim_cases.c - values and states against those of PyTorch's optimizers, of all kinds, dense and sparse: tests/data/optim_cases.txt,
- * see tests/oracle/optim_oracle.py.
+ * test_optim_cases.c - values and states against those of PyTorch's optimizers, of all kinds, dense and sparse:
+ * tests/data/optim_cases.txt, see tests/oracle/optim_oracle.py.
  */
 #include <weft/weft.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_optim_embedding.c - a table learns from the sparse gradients of its lookups what it learns from dense ones: two lookups of one table
- * in a pass, indices that stand several times, beside a dense parameter, some steps without the table.
+ * test_optim_embedding.c - a table learns from the sparse gradients of its lookups what it learns from dense ones:
+ * two lookups of one table in a pass, indices that stand several times, beside a dense parameter, some steps without
+ * the table.
  */
 #include <weft/weft.h>
 

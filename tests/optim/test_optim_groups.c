@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_optim_groups.c - groups of parameters, each with its options, step as optimizers of their own; specs, and what is wrong with them. */
+/* test_optim_groups.c - groups of parameters, each with its options, step as optimizers of their own; specs, and
+ * what is wrong with them. */
 #include <weft/weft.h>
 
 #include "oracle/formula.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_optim_kernels.c - steps that write beside what they read: the same bits as in place, and what was read stays; and what kernels refuse.
- * What they compute is seen through the public API in the files beside this one.
+ * test_optim_kernels.c - steps that write beside what they read: the same bits as in place, and what was read stays;
+ * and what kernels refuse. What they compute is seen through the public API in the files beside this one.
  */
 #include "tensor/cpu/optim/optim.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_optim_no_memory.c - each allocation in turn fails: an error comes back, no parameter and no state has changed, nothing leaks
- * (AddressSanitizer looks), and the next try works. The linker puts the functions below in the place of the library's.
+ * test_optim_no_memory.c - each allocation in turn fails: an error comes back, no parameter and no state has
+ * changed, nothing leaks (AddressSanitizer looks), and the next try works. The linker puts the functions below in
+ * the place of the library's.
  */
 #include <weft/weft.h>
 
@@ -137,7 +138,8 @@ static bool has_stepped(void)
     return weft_tensor_get_f64(parameters[0], 0) != 0 || weft_tensor_get_f64(parameters[1], 0) != 0;
 }
 
-/* Each attempt has an optimizer of its own, so that none finds what another made. `sums`: gradients are accumulated before. */
+/* Each attempt has an optimizer of its own, so that none finds what another made. `sums`: gradients are accumulated
+ * before. */
 static void exhaust(weft_status (*run)(void), bool sums)
 {
     for (int allowed = 0; allowed < 100; allowed++) {

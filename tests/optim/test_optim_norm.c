@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_optim_norm.c - the norm of all gradients together, and steps that clip by it: exactly as steps from gradients scaled by hand. */
+/* test_optim_norm.c - the norm of all gradients together, and steps that clip by it: exactly as steps from gradients
+ * scaled by hand. */
 #include <weft/weft.h>
 
 #include "oracle/formula.h"

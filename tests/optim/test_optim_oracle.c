@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_optim_oracle.c - steps against those of torch.optim.SGD and Adam: tests/data/sgd_cases.txt and adam_cases.txt, see
- * tests/oracle/sgd_oracle.py and adam_oracle.py.
+ * test_optim_oracle.c - steps against those of torch.optim.SGD and Adam: tests/data/sgd_cases.txt and
+ * adam_cases.txt, see tests/oracle/sgd_oracle.py and adam_oracle.py.
  */
 #include <weft/weft.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_optim_pins.c - a step waits until no transfer reads a parameter; at its limit it gives up and has changed nothing. */
+/* test_optim_pins.c - a step waits until no transfer reads a parameter; at its limit it gives up and has changed
+ * nothing. */
 #include <weft/weft.h>
 
 #include "tensor/tensor.h"

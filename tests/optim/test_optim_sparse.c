@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_optim_sparse.c - sparse gradients: rows in any order and several times are added up in the order of their places; other rows keep
- * value and state; what does not fit is refused. PyTorch's values are in test_optim_cases.c.
+ * test_optim_sparse.c - sparse gradients: rows in any order and several times are added up in the order of their
+ * places; other rows keep value and state; what does not fit is refused. PyTorch's values are in test_optim_cases.c.
  */
 #include <weft/weft.h>
 
@@ -38,7 +38,8 @@ static void assert_same_bits(const weft_tensor *a, const weft_tensor *b)
     assert_memory_equal(weft_tensor_data(a), weft_tensor_data(b), weft_tensor_nbytes(a));
 }
 
-/* Sizes on both sides of what one thread takes, and widths down to 1; rows that are named over and over, and high ones. */
+/* Sizes on both sides of what one thread takes, and widths down to 1; rows that are named over and over, and high
+ * ones. */
 static void sums_of_rows_are_those_of_their_places_in_order(void **state)
 {
     const struct {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_optim_state.c - state taken out and put into another optimizer, which goes on with the same bits; and state that does not fit. */
+/* test_optim_state.c - state taken out and put into another optimizer, which goes on with the same bits; and state
+ * that does not fit. */
 #include <weft/weft.h>
 
 #include "oracle/formula.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cases.h - reads a file of cases: "case KIND", fields of one line each (NAME COUNT VALUES), "end". And compares tensors with fields.
+ * cases.h - reads a file of cases: "case KIND", fields of one line each (NAME COUNT VALUES), "end". And compares
+ * tensors with fields.
  */
 #ifndef CASES_H
 #define CASES_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * formula.h - tensors whose elements follow from a key and their index alone: formula.py makes the same ones, so that no
- * inputs or weights need to be stored. The mixing is SplitMix64's (Steele, Lea, Flood, OOPSLA 2014).
+ * formula.h - tensors whose elements follow from a key and their index alone: formula.py makes the same ones, so
+ * that no inputs or weights need to be stored. The mixing is SplitMix64's (Steele, Lea, Flood, OOPSLA 2014).
  */
 #ifndef FORMULA_H
 #define FORMULA_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rdm_local_test.c - shm's files in /dev/shm: their names, and that the memory of an open endpoint's file is reserved. */
+/* rdm_local_test.c - shm's files in /dev/shm: their names, and that the memory of an open endpoint's file is
+ * reserved. */
 #include "children.h"
 #include "ofi_rdm/rdm.h"
 

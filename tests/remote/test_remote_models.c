@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_remote_models.c - the models of the programs, split as these split them: over 20 steps losses and parameters have the bits of the whole
- * model's on one tape.
+ * test_remote_models.c - the models of the programs, split as these split them: over 20 steps losses and parameters
+ * have the bits of the whole model's on one tape.
  */
 #include "rpc/world.h"
 #include "make.h"
@@ -91,7 +91,7 @@ static weft_module *make_lstm(void)
         &(weft_lstm_layer){.in_features = 5, .hidden_features = 8, .layers = 2, .dropout = 0.5, .seed = 9}, NULL);
 }
 
-/* ---- The whole model, on one tape --------------------------------------------------------------------------------- */
+/* ---- The whole model, on one tape ----------------------------------------------------------------------------- */
 
 static void train_whole(bool language, float losses[STEPS], model *m)
 {
@@ -128,7 +128,7 @@ static void drop_whole(model *m)
     weft_module_unref(m->lstm);
 }
 
-/* ---- The split one ------------------------------------------------------------------------------------------------ */
+/* ---- The split one -------------------------------------------------------------------------------------------- */
 
 typedef struct split {
     model model;

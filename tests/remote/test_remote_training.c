@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_remote_training.c - a model of two parts on two other workers is trained by a third, and by all at once: every step gives the same
- * bits as the same model on one tape.
+ * test_remote_training.c - a model of two parts on two other workers is trained by a third, and by all at once:
+ * every step gives the same bits as the same model on one tape.
  */
 #include "rpc/world.h"
 #include "make.h"
@@ -63,7 +63,7 @@ static weft_tensor *targets(int step)
     return y;
 }
 
-/* ---- The same on one tape ----------------------------------------------------------------------------------------- */
+/* ---- The same on one tape ------------------------------------------------------------------------------------- */
 
 typedef struct local_run {
     float losses[STEPS], weights[16 * 6];
@@ -98,7 +98,7 @@ static void train_here(local_run *out, double max_norm)
     weft_module_unref(back);
 }
 
-/* ---- Split -------------------------------------------------------------------------------------------------------- */
+/* ---- Split ---------------------------------------------------------------------------------------------------- */
 
 typedef struct split {
     weft_rref *front, *back;
@@ -390,7 +390,7 @@ static void rates_and_norms(weft_agent *agent, void *arg)
 }
 WORLD_TEST(rates_and_norms, 3, 1, .size = WORKERS)
 
-/* ---- Failures ----------------------------------------------------------------------------------------------------- */
+/* ---- Failures ------------------------------------------------------------------------------------------------- */
 
 /* (handle of a module, x) -> what it makes of x, wherever it is */
 static weft_status serve_relay(weft_call *call, void *user)
@@ -412,8 +412,8 @@ static weft_status broken_backward(void *state, weft_tensors saved, weft_tensors
     return WEFT_ERR_SYSTEM;
 }
 
-/* The pass fails at its root when the model's owner, whom another worker called, has done its part. What is stepped right behind the
- * failure does not count it. */
+/* The pass fails at its root when the model's owner, whom another worker called, has done its part. What is stepped
+ * right behind the failure does not count it. */
 static void a_failed_pass_is_not_stepped(weft_agent *agent, void *arg)
 {
     (void)arg;
@@ -453,7 +453,7 @@ static void a_failed_pass_is_not_stepped(weft_agent *agent, void *arg)
 }
 WORLD_TEST(a_failed_pass_is_not_stepped, 30, 3, .size = WORKERS, WORLD_FUNCTIONS(relays))
 
-/* ---- Messages ----------------------------------------------------------------------------------------------------- */
+/* ---- Messages ------------------------------------------------------------------------------------------------- */
 
 #define ROUNDS 20
 
@@ -481,7 +481,8 @@ static void iterate(weft_agent *agent, const split *s)
     weft_tensor_unref(x);
 }
 
-/* Forward, backward, step: a call each, and its answer; taken along, the step costs none. The end of a context costs none. */
+/* Forward, backward, step: a call each, and its answer; taken along, the step costs none. The end of a context costs
+ * none. */
 static void messages_of_an_iteration(weft_agent *agent, void *arg)
 {
     (void)arg;
@@ -571,8 +572,8 @@ static void forge_specs(weft_agent *agent, weft_rref *parameter)
     }
 }
 
-/* Calls of weft's own functions that no optimizer makes: malformed contexts, a count of failures that is not there, no handle, and a
- * handle to something else. */
+/* Calls of weft's own functions that no optimizer makes: malformed contexts, a count of failures that is not there,
+ * no handle, and a handle to something else. */
 static void forge_steps(weft_agent *agent, weft_rref *no_part)
 {
     weft_rref *back;

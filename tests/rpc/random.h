@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * random.h - what the parts of the random programs share: the book that they keep of all that is done in one simulated job.
+ * random.h - what the parts of the random programs share: the book that they keep of all that is done in one
+ * simulated job.
  *
- * All is one thread: programs, handlers and the director are fibers of it, and give way only where they wait. Words: an actor is
- * a place in the simulation, a life is one agent from its opening to its end, an entry is a call that was started, a thing is
- * a value or an object behind references.
+ * All is one thread: programs, handlers and the director are fibers of it, and give way only where they wait. Words:
+ * an actor is a place in the simulation, a life is one agent from its opening to its end, an entry is a call that
+ * was started, a thing is a value or an object behind references.
  */
 #ifndef TESTS_RPC_RANDOM_H
 #define TESTS_RPC_RANDOM_H
@@ -199,7 +200,7 @@ typedef struct job {
 
 extern job *now_playing;
 
-/* ---- random_chance.c ----------------------------------------------------------------------------------------------- */
+/* ---- random_chance.c ------------------------------------------------------------------------------------------ */
 
 int below(uint64_t *state, int limit);
 /* True once in so many times. */
@@ -207,7 +208,7 @@ bool once_in(uint64_t *state, int times);
 uint64_t now_ns(void);
 void sleep_us(uint64_t us);
 
-/* ---- random_book.c: the book, and what must hold of calls ----------------------------------------------------------- */
+/* ---- random_book.c: the book, and what must hold of calls ----------------------------------------------------- */
 
 void tell_where(void); /* seed and time, before an assertion fails */
 life *life_begin(int actor, int rank);
@@ -225,7 +226,7 @@ uint64_t digest_book(void); /* of what happened in the world, and to each call a
 bool may_not_be(const thing *t);
 bool is_excused(const life *l); /* it may be dead, or out, or gone for the others */
 
-/* ---- random_functions.c --------------------------------------------------------------------------------------------- */
+/* ---- random_functions.c --------------------------------------------------------------------------------------- */
 
 /* What "mixed" is called with, by the call's number. */
 void fill_bytes(uint8_t *out, size_t size, int64_t number);
@@ -234,7 +235,7 @@ size_t give_functions(life *l);
 void release_one(life *l);
 void release_all(life *l);
 
-/* ---- random_calls.c ------------------------------------------------------------------------------------------------- */
+/* ---- random_calls.c ------------------------------------------------------------------------------------------- */
 
 const char *name_of_actor(int actor);
 weft_target choose_target(life *l, whom *to);
@@ -253,7 +254,7 @@ void step_wait_any(life *l);
 void await_entries(life *l);
 void forget_entries(life *l);
 
-/* ---- random_things.c ------------------------------------------------------------------------------------------------ */
+/* ---- random_things.c ------------------------------------------------------------------------------------------ */
 
 thing *thing_begin(bool object);
 void thing_made(thing *t, life *owner);
@@ -269,7 +270,7 @@ void drop_handles(life *l);
 /* A call's result is a reference: takes it among the handles of who called. */
 void take_lent(entry *e, const weft_values *values);
 
-/* ---- random_members.c: membership, groups, and what is left at the end ----------------------------------------------- */
+/* ---- random_members.c: membership, groups, and what is left at the end ---------------------------------------- */
 
 int times_asked_again(const life *l);
 void on_membership(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg);
@@ -284,7 +285,7 @@ void step_look(life *l);
 /* Nothing is held, or under way. */
 void check_quiet(life *l);
 
-/* ---- random_programs.c, random_director.c ----------------------------------------------------------------------------- */
+/* ---- random_programs.c, random_director.c --------------------------------------------------------------------- */
 
 void run_actor(weft_sim *sim, int rank, void *arg);
 void run_director(weft_sim *sim, int rank, void *arg);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * random_book.c - the book of lives and calls, and what must hold of each call: it ends once, in bounded time, with a right
- * result or a failure that fits what was done to those concerned; it runs at most once, exactly once if it succeeded, and not
- * at all if its failure said so.
+ * random_book.c - the book of lives and calls, and what must hold of each call: it ends once, in bounded time, with
+ * a right result or a failure that fits what was done to those concerned; it runs at most once, exactly once if it
+ * succeeded, and not at all if its failure said so.
  */
 #include "rpc/random.h"
 
@@ -16,7 +16,7 @@ void tell_where(void)
     fprintf(stderr, "seed %llu, %.6f s: ", (unsigned long long)now_playing->seed, (double)now_ns() / 1e9);
 }
 
-/* ---- Lives ----------------------------------------------------------------------------------------------------------- */
+/* ---- Lives ---------------------------------------------------------------------------------------------------- */
 
 life *life_begin(int actor, int rank)
 {
@@ -35,8 +35,8 @@ life *life_begin(int actor, int rank)
     return l;
 }
 
-/* Its making may have failed: then its handles are good for nothing, and the owner lets go of what it may have. The owner
- * knows that earlier than the caller, also if what it was to be made from was not made. */
+/* Its making may have failed: then its handles are good for nothing, and the owner lets go of what it may have. The
+ * owner knows that earlier than the caller, also if what it was to be made from was not made. */
 bool may_not_be(const thing *t)
 {
     const entry *e = t->maker;
@@ -55,7 +55,7 @@ bool is_excused(const life *l)
     return l->suspect || l->killed || l->over || l->leaving || now_playing->store_at_risk;
 }
 
-/* ---- Entries --------------------------------------------------------------------------------------------------------- */
+/* ---- Entries -------------------------------------------------------------------------------------------------- */
 
 entry *entry_begin(life *by, const char *function, whom to, int64_t limit_ms)
 {
@@ -118,7 +118,7 @@ weft_status entry_answers(entry *e, weft_status status)
     return status;
 }
 
-/* ---- What fits ------------------------------------------------------------------------------------------------------- */
+/* ---- What fits ------------------------------------------------------------------------------------------------ */
 
 /* Whom it calls. */
 static bool is_target(const entry *e, const life *l)
@@ -193,8 +193,8 @@ static bool remote_fits(const entry *e, weft_status inner)
     return e->runs > 0 && e->answered && (inner == e->answered || e->answered == WEFT_ERR_REMOTE || e->attempts > 1);
 }
 
-/* The caller must know whom it calls: both are of the first of a job, or it was there before the caller came, or its coming
- * was told. */
+/* The caller must know whom it calls: both are of the first of a job, or it was there before the caller came, or its
+ * coming was told. */
 static bool must_know(const entry *e, const life *l)
 {
     const life *by = e->by;
@@ -268,8 +268,8 @@ static bool fits(const entry *e, weft_status status, weft_status inner)
     }
 }
 
-/* It may have failed as the making of what its reference names did, which its caller called off at the owner when its time
- * was over. */
+/* It may have failed as the making of what its reference names did, which its caller called off at the owner when
+ * its time was over. */
 static bool fits_making(const entry *e, const thing *t, weft_status status, weft_status inner)
 {
     if (!t || !t->maker || t->maker == e)
@@ -358,7 +358,7 @@ void entry_end(entry *e, weft_status status, weft_status inner)
     MUST_OF(e, !e->at_home || !e->inside || e->keeps_none || e->attempts > 1 || e->told_ms || e->by->leaving);
 }
 
-/* ---- The end --------------------------------------------------------------------------------------------------------- */
+/* ---- The end -------------------------------------------------------------------------------------------------- */
 
 static void check_entry(const entry *e)
 {

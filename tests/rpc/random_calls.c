@@ -5,7 +5,7 @@
 
 #define SCRIBBLE 0x5c
 
-/* ---- Choices --------------------------------------------------------------------------------------------------------- */
+/* ---- Choices -------------------------------------------------------------------------------------------------- */
 
 static int ranks_of(const job *j)
 {
@@ -55,7 +55,7 @@ static weft_retry choose_retry(life *l, entry *e)
     return (weft_retry){.attempts = e->attempts, .pause_ms = 1 + below(&l->state, 30), .attempt_ms = e->attempt_ms};
 }
 
-/* ---- Beginning and ending ---------------------------------------------------------------------------------------------- */
+/* ---- Beginning and ending ------------------------------------------------------------------------------------- */
 
 static void check_tensor(const entry *e, const weft_values *values)
 {
@@ -141,8 +141,8 @@ static void start_another(life *l)
     start(e, target, WEFT_VALUES(weft_of_i64(e->id)), (weft_rpc_options){0});
 }
 
-/* From now on nobody else may touch what was sent, or where results were to land: that it is not read shows at who would
- * read it, that it is not written shows when the entry is forgotten. */
+/* From now on nobody else may touch what was sent, or where results were to land: that it is not read shows at who
+ * would read it, that it is not written shows when the entry is forgotten. */
 static void scribble(const entry *e)
 {
     if (e->sent)
@@ -222,7 +222,7 @@ void start(entry *e, weft_target to, weft_args args, weft_rpc_options how)
     weft_error_unref(error);
 }
 
-/* ---- Steps ------------------------------------------------------------------------------------------------------------- */
+/* ---- Steps ---------------------------------------------------------------------------------------------------- */
 
 void step_call(life *l)
 {
@@ -302,7 +302,7 @@ void step_gather(life *l)
     }
 }
 
-/* ---- Many at once -------------------------------------------------------------------------------------------------------- */
+/* ---- Many at once --------------------------------------------------------------------------------------------- */
 
 static void on_all_done(weft_future *future, void *arg)
 {
@@ -384,7 +384,7 @@ void step_multicast(life *l)
         entry_end(now_playing->entries[first->id + i], status, WEFT_OK);
 }
 
-/* ---- Cancelling, waiting --------------------------------------------------------------------------------------------------- */
+/* ---- Cancelling, waiting -------------------------------------------------------------------------------------- */
 
 /* Some of its calls that have not ended. */
 static size_t outstanding(life *l, entry **out, size_t room)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * random_director.c - what is done to the actors while they play: connections that break, silences short and long, cuts,
- * deaths and new lives, and the loss of the store. The book says whom it makes suspect.
+ * random_director.c - what is done to the actors while they play: connections that break, silences short and long,
+ * cuts, deaths and new lives, and the loss of the store. The book says whom it makes suspect.
  */
 #include "rpc/random.h"
 
@@ -92,8 +92,8 @@ static void lose_store(uint64_t *state)
         pause_for(0, (uint64_t)(DEATH_MS + below(state, 2000)) * 1000);
 }
 
-/* Each time that a connection breaks before it carried anything the pause before the next attempt doubles: so a pause is no longer
- * than what went before, back to a time when connections held. */
+/* Each time that a connection breaks before it carried anything the pause before the next attempt doubles: so a
+ * pause is no longer than what went before, back to a time when connections held. */
 static void note_break(void)
 {
     uint64_t *breaks = now_playing->breaks_ns, lasted = breaks[1] - breaks[0];

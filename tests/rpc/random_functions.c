@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * random_functions.c - what the workers of random programs can be called for. Every function but those that are called by
- * mistake takes the number of its entry first (after the reference, if it is called on one), and notes that it ran.
+ * random_functions.c - what the workers of random programs can be called for. Every function but those that are
+ * called by mistake takes the number of its entry first (after the reference, if it is called on one), and notes
+ * that it ran.
  */
 #include "rpc/random.h"
 #include "tensors.h"
@@ -25,7 +26,7 @@ static void work(life *l, int64_t us)
     l->worked_ns += (uint64_t)us * 1000;
 }
 
-/* ---- At once --------------------------------------------------------------------------------------------------------- */
+/* ---- At once -------------------------------------------------------------------------------------------------- */
 
 static weft_status run_plain(weft_call *call, void *user)
 {
@@ -46,7 +47,7 @@ static weft_status run_fail(weft_call *call, void *user)
     return entry_answers(entry_runs(call), status);
 }
 
-/* ---- Tensors --------------------------------------------------------------------------------------------------------- */
+/* ---- Tensors -------------------------------------------------------------------------------------------------- */
 
 static weft_status run_echo(weft_call *call, void *user)
 {
@@ -114,7 +115,7 @@ static weft_status run_reverse(weft_call *call, void *user)
     return entry_answers(e, WEFT_OK);
 }
 
-/* ---- Values ---------------------------------------------------------------------------------------------------------- */
+/* ---- Values --------------------------------------------------------------------------------------------------- */
 
 void fill_bytes(uint8_t *out, size_t size, int64_t number)
 {
@@ -139,7 +140,7 @@ static weft_status run_mixed(weft_call *call, void *user)
     return entry_answers(e, WEFT_OK);
 }
 
-/* ---- Many calls at once ---------------------------------------------------------------------------------------------- */
+/* ---- Many calls at once --------------------------------------------------------------------------------------- */
 
 /* All elements of a call's row are its number. */
 static void check_row(const entry *e, const weft_tensor *x, size_t row)
@@ -202,7 +203,7 @@ static weft_status run_gather_and_hold(weft_batch *batch, void *user)
     return WEFT_DEFERRED;
 }
 
-/* ---- Later ----------------------------------------------------------------------------------------------------------- */
+/* ---- Later ---------------------------------------------------------------------------------------------------- */
 
 void release_one(life *l)
 {
@@ -300,7 +301,7 @@ static weft_status run_parts(weft_call *call, void *user)
     return give_number(call, e, sent);
 }
 
-/* ---- Nested ---------------------------------------------------------------------------------------------------------- */
+/* ---- Nested --------------------------------------------------------------------------------------------------- */
 
 /* Passes the call on: `left` more workers. What is left of the time is for all of them. */
 static weft_status run_hop(weft_call *call, void *user)
@@ -341,7 +342,7 @@ static weft_status run_hop(weft_call *call, void *user)
     return give_number(call, e, passed);
 }
 
-/* ---- References ------------------------------------------------------------------------------------------------------ */
+/* ---- References ----------------------------------------------------------------------------------------------- */
 
 /* Takes a handle among its own. */
 static weft_status run_keep(weft_call *call, void *user)
@@ -419,7 +420,7 @@ static weft_status run_make(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-/* ---- All of them ----------------------------------------------------------------------------------------------------- */
+/* ---- All of them ---------------------------------------------------------------------------------------------- */
 
 static const weft_function table[] = {
     {.name = "plain", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_plain},

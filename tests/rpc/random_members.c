@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * random_members.c - what a worker is told of the others, its group, its watches, what can be read of it at any moment, and
- * what must be left when all is done: nothing.
+ * random_members.c - what a worker is told of the others, its group, its watches, what can be read of it at any
+ * moment, and what must be left when all is done: nothing.
  */
 #include "rpc/random.h"
 
 #include <cjson/cJSON.h>
 
-/* ---- Membership ---------------------------------------------------------------------------------------------------------- */
+/* ---- Membership ----------------------------------------------------------------------------------------------- */
 
-/* Who is not answered within the bound asks again; a store that stood still then finds both requests, and takes in the second
- * when it has declared the first one's sender dead. */
+/* Who is not answered within the bound asks again; a store that stood still then finds both requests, and takes in
+ * the second when it has declared the first one's sender dead. */
 int times_asked_again(const life *l)
 {
     bool opening = !l->agent && !l->over;
@@ -97,7 +97,7 @@ void step_watch(life *l)
     l->watched[rank] = incarnation;
 }
 
-/* ---- News that must come ---------------------------------------------------------------------------------------------------- */
+/* ---- News that must come -------------------------------------------------------------------------------------- */
 
 #define NEWS_LATE_MS (2 * DEATH_MS)
 
@@ -138,7 +138,7 @@ void expect_news_of(const life *dead)
     MUST_OK(weft_sim_spawn(j->sim, DIRECTOR, check_news, wanted));
 }
 
-/* ---- The group ------------------------------------------------------------------------------------------------------------- */
+/* ---- The group ------------------------------------------------------------------------------------------------ */
 
 /* Some member of the group may be taken for dead, or goes. */
 static bool some_excused(size_t members)
@@ -223,7 +223,7 @@ void await_meetings(life *l)
     }
 }
 
-/* ---- Looking ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Looking -------------------------------------------------------------------------------------------------- */
 
 static cJSON *read_dump(const life *l)
 {
@@ -275,7 +275,7 @@ void step_look(life *l)
     }
 }
 
-/* ---- The end ------------------------------------------------------------------------------------------------------------------- */
+/* ---- The end -------------------------------------------------------------------------------------------------- */
 
 void check_quiet(life *l)
 {

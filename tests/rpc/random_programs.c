@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * random_programs.c - what one actor does: it opens an agent, takes steps at random, and ends: with the others when all is
- * settled, early, or at once. Who was evicted, or left an elastic job, may come again.
+ * random_programs.c - what one actor does: it opens an agent, takes steps at random, and ends: with the others when
+ * all is settled, early, or at once. Who was evicted, or left an elastic job, may come again.
  */
 #include "rpc/random.h"
 #include "tensors.h"
@@ -11,7 +11,7 @@
 #define SETTLED_LATE_MS (3 * DEATH_MS) /* after disturbances: until all deaths are told, and what that frees is gone */
 #define SETTLED_MS 100
 
-/* ---- Opening ---------------------------------------------------------------------------------------------------------- */
+/* ---- Opening -------------------------------------------------------------------------------------------------- */
 
 static int choose_rank(life *l)
 {
@@ -121,7 +121,7 @@ static life *open_life(int actor)
     return NULL;
 }
 
-/* ---- Steps ------------------------------------------------------------------------------------------------------------- */
+/* ---- Steps ---------------------------------------------------------------------------------------------------- */
 
 static void step(life *l)
 {
@@ -148,7 +148,7 @@ static bool take_steps(life *l)
     return true;
 }
 
-/* ---- The end ------------------------------------------------------------------------------------------------------------ */
+/* ---- The end -------------------------------------------------------------------------------------------------- */
 
 static bool all_settled(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * random_things.c - values and objects behind references: made here or there, passed along, read, used, let go. An object's
- * destructor runs once, and not while somebody holds a handle who was not disturbed.
+ * random_things.c - values and objects behind references: made here or there, passed along, read, used, let go. An
+ * object's destructor runs once, and not while somebody holds a handle who was not disturbed.
  */
 #include "rpc/random.h"
 
@@ -9,7 +9,7 @@ static void drop_thing(void *object);
 
 const weft_object_type thing_type = {"thing", drop_thing};
 
-/* ---- The book of things ------------------------------------------------------------------------------------------------ */
+/* ---- The book of things --------------------------------------------------------------------------------------- */
 
 thing *thing_begin(bool object)
 {
@@ -78,7 +78,7 @@ void drop_handles(life *l)
         }
 }
 
-/* ---- Steps --------------------------------------------------------------------------------------------------------------- */
+/* ---- Steps ---------------------------------------------------------------------------------------------------- */
 
 static bool make_here(life *l, handle *out)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rref_functions.h - what the workers of test_rpc_rref.c can be asked for: to make values, keep references, pass them on. */
+/* rref_functions.h - what the workers of test_rpc_rref.c can be asked for: to make values, keep references, pass
+ * them on. */
 #ifndef TESTS_RPC_RREF_FUNCTIONS_H
 #define TESTS_RPC_RREF_FUNCTIONS_H
 

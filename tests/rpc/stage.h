@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stage.h - an elastic job of four seats whose actors open and close agents as they like: fibers on the simulation, threads on
- * tcp. Every agent serves "add" and "hold", and what it is told of members is written down for its actor.
+ * stage.h - an elastic job of four seats whose actors open and close agents as they like: fibers on the simulation,
+ * threads on tcp. Every agent serves "add" and "hold", and what it is told of members is written down for its actor.
  */
 #ifndef TESTS_RPC_STAGE_H
 #define TESTS_RPC_STAGE_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rpc_agents.c - agents without threads, opened again and again, many in one process; stopping under those who wait. */
+/* test_rpc_agents.c - agents without threads, opened again and again, many in one process; stopping under those who
+ * wait. */
 #include "rpc/world.h"
 #include "said.h"
 #include "tensors.h"
@@ -117,7 +118,8 @@ static void driven_by_hand(weft_agent *agent, void *arg)
 
 WORLD_TEST(driven_by_hand, 0, 1, SCENE, .adjust = world_no_threads)
 
-/* Without threads, whoever waits runs what has come, also a call to oneself; a handler that closes its agent is told. */
+/* Without threads, whoever waits runs what has come, also a call to oneself; a handler that closes its agent is
+ * told. */
 static weft_status run_close_here(weft_call *call, void *user)
 {
     weft_agent *agent = weft_call_agent(call);
@@ -255,7 +257,8 @@ static void test_stop_under_waiters(void **s)
     }
 }
 
-/* A future of the user's own outlives the agent that it was made with: who waits for it is called out of the network. */
+/* A future of the user's own outlives the agent that it was made with: who waits for it is called out of the
+ * network. */
 static void *wait_for_value(void *arg)
 {
     MUST(weft_future_wait(arg, WEFT_FOREVER) == WEFT_OK);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_rpc_allocations.c - how often a call allocates memory, over host: both workers are in this process, and its
- * allocations are counted. docs/tour.md names them. And metadata that just fit the room of a request or a served call, or
- * just do not.
+ * allocations are counted. docs/tour.md names them. And metadata that just fit the room of a request or a served
+ * call, or just do not.
  */
 #include "rpc/world.h"
 #include "tensors.h"

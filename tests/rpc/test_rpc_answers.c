@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_answers.c - every call is answered: many that are finished at once, with their results; those that come while too much
- * is held, refused in ranges; and a caller that acknowledges nothing makes its callee hold no more than the budget says.
+ * test_rpc_answers.c - every call is answered: many that are finished at once, with their results; those that come
+ * while too much is held, refused in ranges; and a caller that acknowledges nothing makes its callee hold no more
+ * than the budget says.
  */
 #include "rpc/inside.h"
 #include "rpc/world.h"
@@ -65,7 +66,7 @@ static void run(void (*program)(weft_agent *, void *), uint64_t seeds, int on_tc
                seeds, on_tcp);
 }
 
-/* ---- Many at once ------------------------------------------------------------------------------------------------------ */
+/* ---- Many at once --------------------------------------------------------------------------------------------- */
 
 static weft_future *call(weft_agent *agent, const char *function, int64_t number)
 {
@@ -114,7 +115,7 @@ static void test_many_finished_at_once(void **s)
     free(held);
 }
 
-/* ---- Refused together -------------------------------------------------------------------------------------------------- */
+/* ---- Refused together ----------------------------------------------------------------------------------------- */
 
 /* What the callee holds goes when the last refusals have arrived. */
 static void call_until_there_is_room(weft_agent *agent)
@@ -161,7 +162,7 @@ static void test_a_flood(void **s)
     run(flood, 5, 1);
 }
 
-/* ---- A caller that acknowledges nothing -------------------------------------------------------------------------------- */
+/* ---- A caller that acknowledges nothing ----------------------------------------------------------------------- */
 
 static uint8_t answers[FLOOD + 1]; /* by id */
 static bool takes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_batch.c - handlers of many calls at once: rows land where they belong without a copy, results come back by rows, and
- * batches close by size, by time, and when all who are expected are in.
+ * test_rpc_batch.c - handlers of many calls at once: rows land where they belong without a copy, results come back
+ * by rows, and batches close by size, by time, and when all who are expected are in.
  */
 #include "rpc/must.h"
 #include "rpc/world.h"
@@ -21,7 +21,7 @@ static struct shared {
 
 static const weft_rpc_options patient = {.timeout_ms = 60000};
 
-/* ---- Functions ----------------------------------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 /* [n, columns] float32 and a number each: row i times the number of call i, and the sum of the row. */
 static weft_status run_scale(weft_batch *batch, void *user)
@@ -58,7 +58,7 @@ static const weft_function functions[] = {
      .batch = {.size = 100, .wait_us = WEFT_FOREVER, .callers = (const int[]){1, 2, 3, 4}, .caller_count = CALLERS}},
 };
 
-/* ---- Callers --------------------------------------------------------------------------------------------------------- */
+/* ---- Callers -------------------------------------------------------------------------------------------------- */
 
 static void call_once(weft_agent *agent, const char *function, weft_tensor *x, int round)
 {

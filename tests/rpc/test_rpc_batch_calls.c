@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_batch_calls.c - what a batched handler gives and does wrong: failures of single calls and of all, results of the wrong
- * shape, type and number, batches that are deferred. Batches close with SIZE calls, so that each test knows who is in them.
+ * test_rpc_batch_calls.c - what a batched handler gives and does wrong: failures of single calls and of all, results
+ * of the wrong shape, type and number, batches that are deferred. Batches close with SIZE calls, so that each test
+ * knows who is in them.
  */
 #include "rpc/must.h"
 #include "rpc/world.h"
@@ -25,7 +26,7 @@ static struct shared {
 
 static const weft_rpc_options patient = {.timeout_ms = 60000};
 
-/* ---- Handlers ------------------------------------------------------------------------------------------------------ */
+/* ---- Handlers ------------------------------------------------------------------------------------------------- */
 
 static weft_tensor *numbers(weft_batch *batch, size_t rows, weft_dtype dtype, double first)
 {
@@ -167,7 +168,7 @@ static const weft_function functions[] = {
      .batch = OF_FOUR},
 };
 
-/* ---- Failures ------------------------------------------------------------------------------------------------------ */
+/* ---- Failures ------------------------------------------------------------------------------------------------- */
 
 typedef struct outcome {
     weft_status remote; /* WEFT_OK: the call succeeds */
@@ -256,7 +257,7 @@ static void single_gives(weft_agent *agent, void *arg)
     expect(agent, "two", GIVE_SECOND, second); /* and not the first */
 }
 
-/* ---- References ---------------------------------------------------------------------------------------------------- */
+/* ---- References ----------------------------------------------------------------------------------------------- */
 
 static weft_future *count_with(weft_agent *agent, weft_rref *rref)
 {
@@ -295,7 +296,7 @@ static void unmade(weft_agent *agent, void *arg)
     weft_rref_unref(rref);
 }
 
-/* ---- Worlds -------------------------------------------------------------------------------------------------------- */
+/* ---- Worlds --------------------------------------------------------------------------------------------------- */
 
 /* One calls; the other waits until it is done, as a worker that closes lets no batch fill. */
 static void play(weft_agent *agent, void *arg)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rpc_batch_draws.c - random operators on the tapes of batches and calls: each draws numbers of its own, a replay the same. */
+/* test_rpc_batch_draws.c - random operators on the tapes of batches and calls: each draws numbers of its own, a
+ * replay the same. */
 #include "rpc/must.h"
 #include "rpc/world.h"
 #include "tensors.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_batch_ends.c - batches whose callers cancel, run out of time, die, leave or join, and whose callee closes or stops: while
- * calls wait, while their rows are pulled, while the handler runs. Whoever is still there gets the right answer.
+ * test_rpc_batch_ends.c - batches whose callers cancel, run out of time, die, leave or join, and whose callee closes
+ * or stops: while calls wait, while their rows are pulled, while the handler runs. Whoever is still there gets the
+ * right answer.
  */
 #include "rpc/batch_stats.h"
 #include "rpc/must.h"
@@ -24,7 +25,7 @@ static struct shared {
 
 static const weft_rpc_options patient = {.timeout_ms = 60000};
 
-/* ---- Functions ----------------------------------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 /* The sum of each row, all of whose elements are the number that stands beside it; and how many there were. */
 static weft_status run_sum(weft_batch *batch, void *user)
@@ -100,7 +101,7 @@ static const weft_function functions[] = {
 };
 #define FOR_ALL_JOBS .functions = functions, .function_count = sizeof(functions) / sizeof(*functions) - 1
 
-/* ---- Helpers ------------------------------------------------------------------------------------------------------- */
+/* ---- Helpers -------------------------------------------------------------------------------------------------- */
 
 typedef struct sum_call {
     weft_tensor *x;
@@ -179,7 +180,7 @@ static void begin(world *w)
 #define SCENE FOR_ALL_JOBS, .begin = begin
 #define OF_FOUR WORLD_FUNCTIONS(functions), .begin = begin
 
-/* ---- While they wait ----------------------------------------------------------------------------------------------- */
+/* ---- While they wait ------------------------------------------------------------------------------------------ */
 
 /* One of three is cancelled and one runs out of time; those who come later take their places. */
 static void given_up(weft_agent *agent, void *arg)
@@ -219,7 +220,8 @@ static void given_up(weft_agent *agent, void *arg)
 
 WORLD_TEST(given_up, 10, 1, SCENE, .size = 2)
 
-/* Calls of several workers with rows that are pulled, cancelled or out of time at any moment: whatever succeeds is right. */
+/* Calls of several workers with rows that are pulled, cancelled or out of time at any moment: whatever succeeds is
+ * right. */
 static void storm(weft_agent *agent, void *arg)
 {
     const char *function = arg;
@@ -259,7 +261,7 @@ static void test_storm(void **state)
     world_play(&(world){SCENE, .size = 3, .program = storm, .arg = "two at once"}, 60, 1);
 }
 
-/* ---- Dead callers -------------------------------------------------------------------------------------------------- */
+/* ---- Dead callers --------------------------------------------------------------------------------------------- */
 
 /* Rank 3 dies at some moment: while it waits, is pulled, is served. The others' calls are answered. */
 static void death(weft_agent *agent, void *arg)
@@ -297,9 +299,10 @@ static void death(weft_agent *agent, void *arg)
 
 WORLD_TEST(death, 12, 0, OF_FOUR, .size = 4)
 
-/* ---- Expected callers ---------------------------------------------------------------------------------------------- */
+/* ---- Expected callers ----------------------------------------------------------------------------------------- */
 
-/* Rank 3 never calls. First it is expected, then not; in the end nobody is, and the wait ends when all serve or close. */
+/* Rank 3 never calls. First it is expected, then not; in the end nobody is, and the wait ends when all serve or
+ * close. */
 static void expectations(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
@@ -396,7 +399,7 @@ static void test_comers_and_goers(void **state)
     stage_play(comers_and_goers, 3, 10, 2);
 }
 
-/* ---- The callee ends ----------------------------------------------------------------------------------------------- */
+/* ---- The callee ends ------------------------------------------------------------------------------------------ */
 
 /* It closes with calls waiting and to come: all are answered, in batches of whoever is there. */
 static void closes(weft_agent *agent, void *arg)
@@ -417,7 +420,8 @@ WORLD_TEST(closes, 30, 1, SCENE, .size = 3)
 
 static sum_call own[2];
 
-/* It stops: those who wait are told so, and so are its own calls. Each worker's are of a form of their own, so no batch fills. */
+/* It stops: those who wait are told so, and so are its own calls. Each worker's are of a form of their own, so no
+ * batch fills. */
 static void stops(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
@@ -452,7 +456,7 @@ static void test_stops(void **state)
     }
 }
 
-/* ---- Deferred ------------------------------------------------------------------------------------------------------ */
+/* ---- Deferred ------------------------------------------------------------------------------------------------- */
 
 static void elsewhere(weft_agent *agent, void *arg)
 {
@@ -469,7 +473,8 @@ static void elsewhere(weft_agent *agent, void *arg)
 
 WORLD_TEST(elsewhere, 10, 1, SCENE, .size = 3)
 
-/* Nobody waits for it any more, so the agents close; then it is finished, well or not. Calls of our own end when we close. */
+/* Nobody waits for it any more, so the agents close; then it is finished, well or not. Calls of our own end when we
+ * close. */
 static weft_future *unfinished[2];
 
 static void never_finished(weft_agent *agent, void *arg)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_batch_late.c - calls and batches that something keeps: a row whose caller stands still while it is pulled, and workers who
- * all wait. Others are served. On the simulation, where times are exact.
+ * test_rpc_batch_late.c - calls and batches that something keeps: a row whose caller stands still while it is
+ * pulled, and workers who all wait. Others are served. On the simulation, where times are exact.
  */
 #include "rpc/batch_stats.h"
 #include "rpc/must.h"
@@ -23,7 +23,7 @@ static struct shared {
 
 static const weft_rpc_options patient = {.timeout_ms = 120000};
 
-/* ---- Functions ----------------------------------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 static weft_status run_slowly(weft_batch *batch, void *user)
 {
@@ -85,7 +85,7 @@ static const weft_function functions[] = {
     {.name = "wait", .run = run_wait},
 };
 
-/* ---- Helpers ------------------------------------------------------------------------------------------------------- */
+/* ---- Helpers -------------------------------------------------------------------------------------------------- */
 
 static weft_future *start(weft_agent *agent, int to, const char *function, weft_tensor *x)
 {
@@ -130,7 +130,7 @@ static void run(void (*program)(weft_agent *, void *), int size, uint64_t seeds,
     }
 }
 
-/* ---- Those who are late -------------------------------------------------------------------------------------------- */
+/* ---- Those who are late --------------------------------------------------------------------------------------- */
 
 /* Rank 2 stands still while its row is pulled. Rank 1's batch, which is full, waits for it until its time is over. */
 static void late(weft_agent *agent, void *arg)
@@ -210,7 +210,8 @@ static void late_between(weft_agent *agent, void *arg)
     atomic_fetch_add(&shared.finished, 1);
 }
 
-/* Rank 2 stands still when its answer is due. What it called with is let go of all the same: its row kept the whole batch. */
+/* Rank 2 stands still when its answer is due. What it called with is let go of all the same: its row kept the whole
+ * batch. */
 static void answer_not_taken(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
@@ -293,7 +294,8 @@ static void late_but_waited_for(weft_agent *agent, void *arg)
     atomic_fetch_add(&shared.finished, 1);
 }
 
-/* Rank 2 has one row of a full batch and stands still; who waits in that batch and behind it does not wait for rank 2. */
+/* Rank 2 has one row of a full batch and stands still; who waits in that batch and behind it does not wait for rank
+ * 2. */
 static void stuck_row(weft_agent *agent, void *arg)
 {
     weft_future *futures[21];
@@ -334,7 +336,7 @@ static void stuck_row(weft_agent *agent, void *arg)
     atomic_fetch_add(&shared.finished, 1);
 }
 
-/* ---- Batches that nobody takes ------------------------------------------------------------------------------------- */
+/* ---- Batches that nobody takes -------------------------------------------------------------------------------- */
 
 /* All workers wait when a batch comes, and another fills behind it: both are refused, and later ones are served. */
 static void stalled(weft_agent *agent, void *arg)

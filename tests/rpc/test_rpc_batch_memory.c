@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_batch_memory.c - what batches keep in memory: rows behind references, places made ahead, rows copied because another's call
- * came late.
+ * test_rpc_batch_memory.c - what batches keep in memory: rows behind references, places made ahead, rows copied
+ * because another's call came late.
  */
 #include "rpc/must.h"
 #include "rpc/world.h"
@@ -22,7 +22,7 @@ static struct shared {
 
 static const weft_rpc_options patient = {.timeout_ms = 120000};
 
-/* ---- Functions ----------------------------------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 static weft_status run_echo(weft_batch *batch, void *user)
 {
@@ -70,7 +70,7 @@ static const weft_function functions[] = {
     {.name = "look", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_I64}, .run = run_look},
 };
 
-/* ---- Helpers ------------------------------------------------------------------------------------------------------- */
+/* ---- Helpers -------------------------------------------------------------------------------------------------- */
 
 static void await_finished(int count)
 {
@@ -88,7 +88,7 @@ static void run(void (*program)(weft_agent *, void *), int size, world_fabric fa
     world_run(&w);
 }
 
-/* ---- Behind references --------------------------------------------------------------------------------------------- */
+/* ---- Behind references ---------------------------------------------------------------------------------------- */
 
 static void must_keep(weft_rref *rref, size_t bytes, double value)
 {
@@ -149,7 +149,7 @@ static void test_references_keep_one_row(void **state)
     run(references, 2, WORLD_TCP, 0, NULL);
 }
 
-/* ---- Ahead --------------------------------------------------------------------------------------------------------- */
+/* ---- Ahead ---------------------------------------------------------------------------------------------------- */
 
 enum { BUDGET = 64 * MIB, MANY = 12 };
 
@@ -164,7 +164,8 @@ static void await_step(int step)
         world_sleep_ms(shared.w, 1);
 }
 
-/* One call waits for its batch; while it does, another worker's large one is not refused for places that nobody has asked for. */
+/* One call waits for its batch; while it does, another worker's large one is not refused for places that nobody has
+ * asked for. */
 static void wait_alone(weft_agent *agent, int step, uint64_t held_most)
 {
     int rank = weft_agent_rank(agent);

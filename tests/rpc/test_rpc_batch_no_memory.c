@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_batch_no_memory.c - batches where memory is out for a moment: calls fail, or come in a smaller batch, and what comes next
- * is served as ever. The linker puts the functions below in the place of the library's.
+ * test_rpc_batch_no_memory.c - batches where memory is out for a moment: calls fail, or come in a smaller batch, and
+ * what comes next is served as ever. The linker puts the functions below in the place of the library's.
  */
 #include "rpc/must.h"
 #include "rpc/world.h"
@@ -66,7 +66,7 @@ void *__wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_
     return fails() ? MAP_FAILED : __real_mmap(at, size, protection, flags, fd, offset);
 }
 
-/* ---- The job --------------------------------------------------------------------------------------------------------- */
+/* ---- The job -------------------------------------------------------------------------------------------------- */
 
 static world *now_in;
 static int64_t columns;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_batch_queue.c - calls that wait for their batch: how many may, whose turn it is, and what they hold of the memory budget.
+ * test_rpc_batch_queue.c - calls that wait for their batch: how many may, whose turn it is, and what they hold of
+ * the memory budget.
  *
  * Most of it plays on the simulation, where times are exact; handlers that take time sleep in virtual time.
  */
@@ -27,7 +28,7 @@ static struct shared {
 
 static const weft_rpc_options patient = {.timeout_ms = 120000};
 
-/* ---- Functions ----------------------------------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 static weft_status run_hold(weft_batch *batch, void *user)
 {
@@ -93,7 +94,7 @@ static const weft_function functions[] = {
      .batch = {.size = 8, .wait_us = 20000}},
 };
 
-/* ---- Helpers ------------------------------------------------------------------------------------------------------- */
+/* ---- Helpers -------------------------------------------------------------------------------------------------- */
 
 static void await_waiting(weft_agent *agent, const char *function, uint64_t count)
 {
@@ -152,7 +153,7 @@ static void run(void (*program)(weft_agent *, void *), int size, uint64_t seeds,
     }
 }
 
-/* ---- A full queue -------------------------------------------------------------------------------------------------- */
+/* ---- A full queue --------------------------------------------------------------------------------------------- */
 
 /* Lets all go that are held, one after the other, until so many programs are through. */
 static void finish_until(int count)
@@ -182,7 +183,8 @@ static void see_it_full(weft_agent *agent)
     MUST(stats_of(agent, "hold").calls == 10);
 }
 
-/* Six calls, of which two do not wait any more, and two that are refused; later two that are tried until there is room. */
+/* Six calls, of which two do not wait any more, and two that are refused; later two that are tried until there is
+ * room. */
 static void fill_it(weft_agent *agent, weft_tensor *small)
 {
     weft_rpc_options again = {.timeout_ms = 120000, .retry = {.attempts = 10000, .pause_ms = 1, .pause_most_ms = 5}};
@@ -212,7 +214,8 @@ static void fill_it(weft_agent *agent, weft_tensor *small)
     atomic_fetch_add(&shared.finished, 1);
 }
 
-/* Rank 1 has its half of the queue; what comes then of it is refused before it is pulled, and a call of rank 2 is not. */
+/* Rank 1 has its half of the queue; what comes then of it is refused before it is pulled, and a call of rank 2 is
+ * not. */
 static void full_queue(weft_agent *agent, void *arg)
 {
     weft_tensor *small = tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32);
@@ -258,7 +261,8 @@ static void quota(weft_agent *agent, void *arg)
     atomic_fetch_add(&shared.finished, 1);
 }
 
-/* The first three would fill the queue, one after the other: there is a place for the last one, or no batch would begin. */
+/* The first three would fill the queue, one after the other: there is a place for the last one, or no batch would
+ * begin. */
 static void shares(weft_agent *agent, void *arg)
 {
     const char *function = "of four";
@@ -308,7 +312,7 @@ static void in_flight(weft_agent *agent, void *arg)
     atomic_fetch_add(&shared.finished, 1);
 }
 
-/* ---- Fairness ------------------------------------------------------------------------------------------------------ */
+/* ---- Fairness ------------------------------------------------------------------------------------------------- */
 
 enum { FLOOD = 600, ROUNDS = 60 };
 
@@ -362,7 +366,8 @@ static void test_one_floods(void **state)
             for (int rank = 2; rank < RANKS; rank++)
                 last = shared.by_rank[i][rank] ? i : last;
         }
-        /* Called in the batch before, it may just have missed the one that was about to begin. Threads may be slow to call. */
+        /* Called in the batch before, it may just have missed the one that was about to begin. Threads may be slow
+         * to call. */
         assert_true(tcp || (shared.lag_max <= 2 && last < 3 * ROUNDS));
     }
 }
@@ -382,7 +387,7 @@ static void test_all_flood(void **state)
     assert_true(together > 200 && alike >= together - 4);
 }
 
-/* ---- The memory budget --------------------------------------------------------------------------------------------- */
+/* ---- The memory budget ---------------------------------------------------------------------------------------- */
 
 static void give_budget(weft_agent_options *options, void *arg)
 {

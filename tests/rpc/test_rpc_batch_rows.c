@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_batch_rows.c - rows in and out: arguments beside tensors, results of every type, shapes and dtypes that form batches of
- * their own, and every way to make a call.
+ * test_rpc_batch_rows.c - rows in and out: arguments beside tensors, results of every type, shapes and dtypes that
+ * form batches of their own, and every way to make a call.
  */
 #include "rpc/must.h"
 #include "rpc/world.h"
@@ -26,7 +26,7 @@ static struct shared {
 
 static const weft_rpc_options patient = {.timeout_ms = 60000};
 
-/* ---- Handlers ------------------------------------------------------------------------------------------------------ */
+/* ---- Handlers ------------------------------------------------------------------------------------------------- */
 
 static weft_tensor *numbers(weft_batch *batch, size_t rows, weft_dtype dtype, double first)
 {
@@ -173,7 +173,7 @@ static const weft_function functions[] = {
     {.name = "make", .gives = {WEFT_TYPE_I64}, .run = run_make},
 };
 
-/* ---- Values -------------------------------------------------------------------------------------------------------- */
+/* ---- Values --------------------------------------------------------------------------------------------------- */
 
 static weft_future *start(weft_agent *agent, int to, const char *function, weft_args args)
 {
@@ -240,7 +240,7 @@ static void mixed(weft_agent *agent, void *arg)
     weft_rref_unref(rref);
 }
 
-/* ---- Shapes -------------------------------------------------------------------------------------------------------- */
+/* ---- Shapes --------------------------------------------------------------------------------------------------- */
 
 static weft_tensor *filled(weft_shape shape, weft_dtype dtype, int from)
 {
@@ -320,7 +320,7 @@ static void too_many_dimensions(weft_agent *agent, void *arg)
     weft_tensor_unref(x);
 }
 
-/* ---- Ways to call -------------------------------------------------------------------------------------------------- */
+/* ---- Ways to call --------------------------------------------------------------------------------------------- */
 
 static void check_doubled(const weft_tensor *got, const weft_tensor *x)
 {
@@ -410,7 +410,7 @@ static void ways(weft_agent *agent, void *arg)
         MUST_BE((weft_status)atomic_load(&shared.inline_wait), WEFT_ERR_DEADLOCK);
 }
 
-/* ---- Worlds -------------------------------------------------------------------------------------------------------- */
+/* ---- Worlds --------------------------------------------------------------------------------------------------- */
 
 /* One calls; the other waits until it is done, as a worker that closes lets no batch fill. */
 static void play(weft_agent *agent, void *arg)

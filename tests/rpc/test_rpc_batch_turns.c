@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_batch_turns.c - calls of several shapes: whose batch goes first, callers who wait for each other with several, and as many
- * shapes as calls. In virtual time.
+ * test_rpc_batch_turns.c - calls of several shapes: whose batch goes first, callers who wait for each other with
+ * several, and as many shapes as calls. In virtual time.
  */
 #include "rpc/batch_stats.h"
 #include "rpc/must.h"
@@ -87,7 +87,7 @@ static void run(void (*program)(weft_agent *, void *), void *arg, int size, uint
     world_run(&w);
 }
 
-/* ---- Many shapes --------------------------------------------------------------------------------------------------- */
+/* ---- Many shapes ---------------------------------------------------------------------------------------------- */
 
 static weft_future *start_at(weft_agent *agent, const char *function, int64_t columns)
 {
@@ -109,8 +109,8 @@ static void end(weft_future *future)
     weft_future_unref(future);
 }
 
-/* Rank 1 has calls of two shapes waiting; of the first there are always calls of others as well. The second is served once those that
- * were there before it have been. */
+/* Rank 1 has calls of two shapes waiting; of the first there are always calls of others as well. The second is
+ * served once those that were there before it have been. */
 static void never_last(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
@@ -154,8 +154,8 @@ static void keep_busy(weft_agent *agent, const char *function)
         end(futures[i]);
 }
 
-/* Rank 2 makes one call at a time, of another shape, which no other call will ever join. It waits for the handler that runs,
- * for the full batches that were there before it, and no more. */
+/* Rank 2 makes one call at a time, of another shape, which no other call will ever join. It waits for the handler
+ * that runs, for the full batches that were there before it, and no more. */
 static void rare_shape(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
@@ -203,8 +203,9 @@ static void must_be_of(weft_future *future, int64_t together)
 }
 
 /*
- * Both callers wait, in batches of different shapes, so both go; one runs, and the other is not begun when who waits in the first
- * calls for the second's shape as well. He is not taken into that: the next call of who is in it would wait for him in vain.
+ * Both callers wait, in batches of different shapes, so both go; one runs, and the other is not begun when who waits
+ * in the first calls for the second's shape as well. He is not taken into that: the next call of who is in it would
+ * wait for him in vain.
  */
 static void comes_when_all_go(weft_agent *agent, void *arg)
 {
@@ -240,7 +241,8 @@ static void test_who_comes_when_all_go(void **state)
         run(comes_when_all_go, NULL, 3, seed, 0);
 }
 
-/* As many shapes as calls: each waits for the other's call of its shape, which come in another order, or for its time. */
+/* As many shapes as calls: each waits for the other's call of its shape, which come in another order, or for its
+ * time. */
 static void each_of_its_own(weft_agent *agent, void *arg)
 {
     static weft_future *futures[2][FORMS];

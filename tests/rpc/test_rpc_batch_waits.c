@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_batch_waits.c - how long batches wait: for ever; one batch a round for sixty-four callers on one worker; many threads at
- * once; agents without threads; and what cannot be registered.
+ * test_rpc_batch_waits.c - how long batches wait: for ever; one batch a round for sixty-four callers on one worker;
+ * many threads at once; agents without threads; and what cannot be registered.
  */
 #include "rpc/batch_stats.h"
 #include "rpc/must.h"
@@ -26,7 +26,7 @@ static struct shared {
 
 static const weft_rpc_options patient = {.timeout_ms = 120000};
 
-/* ---- Functions ----------------------------------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 /* The number of calls, after a while. */
 static weft_status run_slow(weft_batch *batch, void *user)
@@ -71,7 +71,7 @@ static const weft_function functions[] = {
     {.name = "double later", DOUBLE, .batch = {.size = 5, .wait_us = 200, .queue = 3}},
 };
 
-/* ---- Helpers ------------------------------------------------------------------------------------------------------- */
+/* ---- Helpers -------------------------------------------------------------------------------------------------- */
 
 static int64_t call(weft_agent *agent, const char *function)
 {
@@ -141,7 +141,7 @@ static void test_outlasts(void **state)
     run_on(WORLD_TCP, 0, (world){.size = 2, .program = outlasts}, 0);
 }
 
-/* ---- Many callers, one worker -------------------------------------------------------------------------------------- */
+/* ---- Many callers, one worker --------------------------------------------------------------------------------- */
 
 /* One evaluation a round for all of them, though there is one worker only and all wait for it. */
 static void rounds(weft_agent *agent, void *arg)
@@ -169,7 +169,8 @@ static void test_rounds(void **state)
     run_on(WORLD_TCP, 0, (world){.size = 13, .program = rounds, .adjust = world_one_worker}, 0);
 }
 
-/* Callers that wait for each other, and bring different shapes in two rounds of three: no batch has calls of them all then. */
+/* Callers that wait for each other, and bring different shapes in two rounds of three: no batch has calls of them
+ * all then. */
 static void shapes(weft_agent *agent, void *arg)
 {
     int callers = weft_agent_world_size(agent) - 1, rank = weft_agent_rank(agent);
@@ -203,7 +204,7 @@ static void test_shapes(void **state)
     run_on(WORLD_TCP, 0, (world){.size = 5, .program = shapes}, 0);
 }
 
-/* ---- Many threads -------------------------------------------------------------------------------------------------- */
+/* ---- Many threads --------------------------------------------------------------------------------------------- */
 
 typedef struct thread_of {
     weft_agent *agent;
@@ -270,7 +271,7 @@ static void test_threads(void **state)
     run_on(WORLD_TCP, 0, (world){.size = 3, .program = threads}, 0);
 }
 
-/* ---- Without threads ----------------------------------------------------------------------------------------------- */
+/* ---- Without threads ------------------------------------------------------------------------------------------ */
 
 static void no_threads(weft_agent_options *options, void *arg)
 {
@@ -293,7 +294,7 @@ static void test_by_hand(void **state)
     run_on(WORLD_TCP, 0, (world){.size = 2, .program = by_hand, .adjust = no_threads}, 0);
 }
 
-/* ---- Registering --------------------------------------------------------------------------------------------------- */
+/* ---- Registering ---------------------------------------------------------------------------------------------- */
 
 static weft_status run_plain(weft_call *c, void *user)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_bootstrap.c - agents that find rank 0 without MASTER_PORT: by the program's functions, and by Slurm's variables. Two agents
- * of this process are the job.
+ * test_rpc_bootstrap.c - agents that find rank 0 without MASTER_PORT: by the program's functions, and by Slurm's
+ * variables. Two agents of this process are the job.
  */
 #include "unit.h"
 
@@ -183,7 +183,7 @@ static void an_address_that_nobody_answers_is_named(void **state)
     assert_non_null(strstr(members[1].message, "port 1 of 127.0.0.1, 127.0.0.2"));
 }
 
-/* ---- Slurm --------------------------------------------------------------------------------------------------------- */
+/* ---- Slurm ---------------------------------------------------------------------------------------------------- */
 
 static void set_slurm(const char *job, const char *nodes, const char *list)
 {

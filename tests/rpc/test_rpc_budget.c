@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_budget.c - what others can make a worker hold: calls that do not fit are refused and never stall, what is held
- * is given back, and a caller that takes no answers cannot pile them up.
+ * test_rpc_budget.c - what others can make a worker hold: calls that do not fit are refused and never stall, what is
+ * held is given back, and a caller that takes no answers cannot pile them up.
  */
 #include "base/error.h"
 #include "rpc/inside.h"
@@ -93,7 +93,7 @@ static void give_budget(weft_agent_options *options, void *arg)
     options->memory_budget_bytes = options->rank == SERVER ? shared.budget : 0;
 }
 
-/* ---- The issue's: many deferred calls against a server with memory for few ----------------------------------------- */
+/* ---- The issue's: many deferred calls against a server with memory for few ------------------------------------ */
 
 typedef struct attempt {
     weft_future *future;
@@ -185,7 +185,7 @@ static void test_64_large_calls(void **state)
     run(refused_and_retried, 0, 1);
 }
 
-/* ---- What counts ----------------------------------------------------------------------------------------------------- */
+/* ---- What counts ---------------------------------------------------------------------------------------------- */
 
 static weft_status call_with(weft_agent *agent, const char *function, weft_args args, char *text, size_t room)
 {
@@ -198,8 +198,8 @@ static weft_status call_with(weft_agent *agent, const char *function, weft_args 
     return status;
 }
 
-/* Makes the call that is held as number `count`. The arguments of the one before go only after its handler has returned,
- * which may be later than this call arrives: then it is refused, and made again. */
+/* Makes the call that is held as number `count`. The arguments of the one before go only after its handler has
+ * returned, which may be later than this call arrives: then it is refused, and made again. */
 static weft_future *hold(weft_agent *agent, const char *function, weft_tensor *x, int count)
 {
     weft_future *future;
@@ -276,7 +276,7 @@ static void test_what_counts(void **state)
     run(what_counts, 5, 1);
 }
 
-/* ---- A caller that takes no answers ---------------------------------------------------------------------------------- */
+/* ---- A caller that takes no answers --------------------------------------------------------------------------- */
 
 static uint64_t kept_ids[64];
 

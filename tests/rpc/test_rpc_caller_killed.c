@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_caller_killed.c - a caller is killed, on tcp, as a process, while we hold a deferred call of its, stream parts to it,
- * and have calls within its calls under way: its handlers are told, what they started is cancelled, and nothing stays. Then
- * somebody takes its name, and the call that is tried again finds that one. This program is its own child, told by argv[1].
+ * test_rpc_caller_killed.c - a caller is killed, on tcp, as a process, while we hold a deferred call of its, stream
+ * parts to it, and have calls within its calls under way: its handlers are told, what they started is cancelled, and
+ * nothing stays. Then somebody takes its name, and the call that is tried again finds that one. This program is its
+ * own child, told by argv[1].
  */
 #include "children.h"
 #include "rpc/world.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_calls.c - calls of every size, with and without a place to land in, on sim and on tcp. What travels besides is of
- * tests/conformance (items 8 to 16).
+ * test_rpc_calls.c - calls of every size, with and without a place to land in, on sim and on tcp. What travels
+ * besides is of tests/conformance (items 8 to 16).
  */
 #include "rpc/world.h"
 #include "tensors.h"

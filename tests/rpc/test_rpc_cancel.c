@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_cancel.c - giving up: cancelling against completing, time-outs against replies, a thousand at once, what waits for
- * room, from callbacks; and what is known of the handler afterwards. No tensor is touched after its call has ended.
+ * test_rpc_cancel.c - giving up: cancelling against completing, time-outs against replies, a thousand at once, what
+ * waits for room, from callbacks; and what is known of the handler afterwards. No tensor is touched after its call
+ * has ended.
  */
 #include "rpc/world.h"
 #include "prng.h"
@@ -364,7 +365,7 @@ static void little_room(weft_agent_options *options, void *arg)
     options->death_timeout_ms = WEFT_FOREVER;
 }
 
-/* ---- Running ------------------------------------------------------------------------------------------------------- */
+/* ---- Running -------------------------------------------------------------------------------------------------- */
 
 static void begin(world *w)
 {

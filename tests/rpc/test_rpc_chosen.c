@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_chosen.c - a member chooses its numbers so that they all fall into one place of a table whose hash is known: ids of
- * calls, names of values, numbers of forks, shapes. Nobody knows the hash, so no lookup passes more than a few.
+ * test_rpc_chosen.c - a member chooses its numbers so that they all fall into one place of a table whose hash is
+ * known: ids of calls, names of values, numbers of forks, shapes. Nobody knows the hash, so no lookup passes more
+ * than a few.
  *
  * The numbers are chosen against the hash that tables without a key have, which anybody can read in src/base/map.c. The
  * simulation makes keys of its seed, so that the same slots are looked at in every run.

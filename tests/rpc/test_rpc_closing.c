@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_closing.c - the ends of agents: calls that are made while everybody closes, and one that stops alone. Idle ones that
- * wait for the others are of tests/conformance (item 24); that nothing remains of agents is of test_rpc_agents.c.
+ * test_rpc_closing.c - the ends of agents: calls that are made while everybody closes, and one that stops alone.
+ * Idle ones that wait for the others are of tests/conformance (item 24); that nothing remains of agents is of
+ * test_rpc_agents.c.
  */
 #include "rpc/world.h"
 #include "tensors.h"
@@ -65,7 +66,7 @@ static weft_status add_at(weft_agent *agent, int rank)
     return weft_rpc_sync(agent, weft_to_rank(rank), "add", WEFT_VALUES(weft_of_i64(1)), NULL, NULL);
 }
 
-/* ---- Calls while everybody closes ------------------------------------------------------------------------------------ */
+/* ---- Calls while everybody closes ----------------------------------------------------------------------------- */
 
 /* From its continuation, a call starts another, after the main program has begun to close. */
 static void call_on(weft_future *future, void *arg)
@@ -98,7 +99,7 @@ static void each_ran_once(world *w)
 
 WORLD_TEST(leave_calls, 50, 10, SCENE, .size = 4, .end = each_ran_once)
 
-/* ---- One stops alone -------------------------------------------------------------------------------------------------- */
+/* ---- One stops alone ------------------------------------------------------------------------------------------ */
 
 static void count_left(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
@@ -151,7 +152,7 @@ static void two_were_told(world *w)
 
 WORLD_TEST(one_stops, 7, 1, SCENE, .size = 3, .adjust = count_those_who_leave, .stop = true, .end = two_were_told)
 
-/* ---- A limit, and what the log says ------------------------------------------------------------------------------------ */
+/* ---- A limit, and what the log says --------------------------------------------------------------------------- */
 
 static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
 static char lines[64][512]; /* about closing */

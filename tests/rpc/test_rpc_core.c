@@ -2,11 +2,12 @@
 /*
  * test_rpc_core.c - a core dump of a worker in the middle of a job has neither the job's secret nor any key.
  *
- * Instead of making a dump this reads what one would have: all that is mapped and writable, but for what is marked as not to be
- * dumped ("dd" in /proc/self/smaps). What is looked for is compared where it lies, so that nothing here makes a copy of it.
+ * Instead of making a dump this reads what one would have: all that is mapped and writable, but for what is marked
+ * as not to be dumped ("dd" in /proc/self/smaps). What is looked for is compared where it lies, so that nothing here
+ * makes a copy of it.
  *
- * Linked with -z now, as the shared library is: a function that is bound when it is first called leaves the registers of its caller
- * on the stack, and a key that was just copied may be in one.
+ * Linked with -z now, as the shared library is: a function that is bound when it is first called leaves the
+ * registers of its caller on the stack, and a key that was just copied may be in one.
  */
 #include "base/guarded.h"
 #include "rpc/inside.h"
@@ -102,7 +103,7 @@ static void look_until_none_shows(void)
     }
 }
 
-/* ---- The job ------------------------------------------------------------------------------------------------------- */
+/* ---- The job -------------------------------------------------------------------------------------------------- */
 
 static weft_status run_sum(weft_call *call, void *user)
 {

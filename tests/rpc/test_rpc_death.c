@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_death.c - workers that die or stop with calls of all kinds outstanding: on the simulation at random moments, on
- * tcp with processes. This program is its own child there, told by argv[1] what to do.
+ * test_rpc_death.c - workers that die or stop with calls of all kinds outstanding: on the simulation at random
+ * moments, on tcp with processes. This program is its own child there, told by argv[1] what to do.
  */
 #include "children.h"
 #include "rpc/world.h"

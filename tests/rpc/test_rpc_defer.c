@@ -213,7 +213,8 @@ static void from_continuations(weft_agent *agent, void *arg)
     weft_future_unref(future);
 }
 
-/* Rank 1's thread sleeps meanwhile: one that closes may read the network itself, and hands inline handlers to the executor. */
+/* Rank 1's thread sleeps meanwhile: one that closes may read the network itself, and hands inline handlers to the
+ * executor. */
 static void waits_refused(weft_agent *agent, void *arg)
 {
     while (weft_agent_rank(agent) != 0 && !atomic_load(&shared.refused))
@@ -233,8 +234,8 @@ static void waits_refused(weft_agent *agent, void *arg)
     atomic_store(&shared.refused, true);
 }
 
-/* A caller that gave up does not keep the callee from closing, though its call is never finished. On a busy machine the time
- * may be over before the handler's turn comes: then it does not run, and more time is given. */
+/* A caller that gave up does not keep the callee from closing, though its call is never finished. On a busy machine
+ * the time may be over before the handler's turn comes: then it does not run, and more time is given. */
 static weft_future *unfinished; /* of one to ourselves: its arguments are kept, so it ends when the agent closes */
 
 /* The call of ours is late, and its handler has it. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rpc_descriptors.c - an agent that is opened with too few file descriptors says that, at whichever of its steps they run out. */
+/* test_rpc_descriptors.c - an agent that is opened with too few file descriptors says that, at whichever of its
+ * steps they run out. */
 #include "rpc/world.h"
 
 #include <fcntl.h>

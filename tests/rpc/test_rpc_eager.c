@@ -137,7 +137,7 @@ static void sizes(weft_agent *agent, void *arg)
 
 WORLD_TEST(sizes, 5, 1, .size = 2, WORLD_FUNCTIONS(functions))
 
-/* ---- Changed at once after the reply, over lanes that break ------------------------------------------------------------ */
+/* ---- Changed at once after the reply, over lanes that break --------------------------------------------------- */
 
 enum { TURNS = 60 };
 

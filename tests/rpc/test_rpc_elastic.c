@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_elastic.c - jobs whose workers come and go: joining late, leaving early, seats and names taken again, everybody told;
- * on the simulation and on tcp, where each actor is a thread.
+ * test_rpc_elastic.c - jobs whose workers come and go: joining late, leaving early, seats and names taken again,
+ * everybody told; on the simulation and on tcp, where each actor is a thread.
  */
 #include "rpc/inside.h"
 #include "rpc/stage.h"
 
-/* ---- Joining and leaving ------------------------------------------------------------------------------------------- */
+/* ---- Joining and leaving -------------------------------------------------------------------------------------- */
 
 static void check_tables(weft_agent *agent, int count)
 {
@@ -93,11 +93,11 @@ static void come_and_go(stage *s, int actor)
 
 STAGE_TEST(come_and_go, 4, 10, 3)
 
-/* ---- Leaving while busy --------------------------------------------------------------------------------------------- */
+/* ---- Leaving while busy --------------------------------------------------------------------------------------- */
 
 /*
- * Actor 1 leaves with a call of its own outstanding, with one that it serves, and under calls that do not cease: the first two
- * are finished, the others end when it says that it leaves.
+ * Actor 1 leaves with a call of its own outstanding, with one that it serves, and under calls that do not cease: the
+ * first two are finished, the others end when it says that it leaves.
  */
 static void leave_busy(stage *s, int actor)
 {
@@ -180,7 +180,7 @@ static void leave_group(stage *s, int actor)
 
 STAGE_TEST(leave_group, 3, 5, 2)
 
-/* ---- Rank 0 ----------------------------------------------------------------------------------------------------------- */
+/* ---- Rank 0 --------------------------------------------------------------------------------------------------- */
 
 /* Rank 0 stops: for all others the job is over, and says so. */
 static void rank_0_stops(stage *s, int actor)
@@ -210,7 +210,7 @@ static void rank_0_stops(stage *s, int actor)
 
 STAGE_TEST(rank_0_stops, 3, 5, 1)
 
-/* ---- Mistakes --------------------------------------------------------------------------------------------------------- */
+/* ---- Mistakes ------------------------------------------------------------------------------------------------- */
 
 static void must_not_open(stage *s, int actor, int rank, const char *name, bool elastic, weft_status wanted,
                           const char *text)
@@ -250,7 +250,7 @@ static void refused(stage *s, int actor)
 
 STAGE_TEST(refused, 3, 1, 1)
 
-/* ---- Evicted, and back again ---------------------------------------------------------------------------------------- */
+/* ---- Evicted, and back again ---------------------------------------------------------------------------------- */
 
 /* Paused for longer than the bound: declared dead, told so, and in again as a new incarnation. On the simulation. */
 static void back_again(stage *s, int actor)
@@ -290,11 +290,12 @@ static void back_again(stage *s, int actor)
 
 STAGE_TEST(back_again, 3, 10, 0)
 
-/* ---- Calls of two lives ---------------------------------------------------------------------------------------------- */
+/* ---- Calls of two lives --------------------------------------------------------------------------------------- */
 
 /*
- * Actor 1 stops with a call outstanding, comes again in its seat, and makes the same call: the two have ids of their incarnations
- * (docs/wire.md), by which logs and traces tell them apart, and the answer of the first is none of the second's.
+ * Actor 1 stops with a call outstanding, comes again in its seat, and makes the same call: the two have ids of their
+ * incarnations (docs/wire.md), by which logs and traces tell them apart, and the answer of the first is none of the
+ * second's.
  */
 static weft_future *call_hold(weft_agent *agent)
 {
@@ -352,9 +353,10 @@ static void two_lives(stage *s, int actor)
 
 STAGE_TEST(two_lives, 2, 5, 2)
 
-/* ---- Again and again ---------------------------------------------------------------------------------------------------- */
+/* ---- Again and again ------------------------------------------------------------------------------------------ */
 
-/* Workers open, call everybody, leave, and open again, all at once; some stop instead. Nobody is told twice, or out of order. */
+/* Workers open, call everybody, leave, and open again, all at once; some stop instead. Nobody is told twice, or out
+ * of order. */
 static void churn(stage *s, int actor)
 {
     if (actor == 0) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rpc_elastic_calls.c - calls in jobs whose workers come and go: to names that nobody has yet, and those that keep nobody. */
+/* test_rpc_elastic_calls.c - calls in jobs whose workers come and go: to names that nobody has yet, and those that
+ * keep nobody. */
 #include "rpc/stage.h"
 #include "said.h"
 
-/* ---- A call that nobody waits for --------------------------------------------------------------------------------- */
+/* ---- A call that nobody waits for ----------------------------------------------------------------------------- */
 
 static void await_held(stage *s)
 {
@@ -18,7 +19,8 @@ static bool is_over(stage *s, weft_future *future)
     return weft_future_done(future);
 }
 
-/* Actor 1 serves a call that is deferred and never finished. Its caller gives up, and then it keeps actor 1 no longer. */
+/* Actor 1 serves a call that is deferred and never finished. Its caller gives up, and then it keeps actor 1 no
+ * longer. */
 static void unwanted_keeps_nobody(stage *s, int actor)
 {
     weft_agent *agent = stage_open(s, actor, actor, NULL);
@@ -47,7 +49,7 @@ static void unwanted_keeps_nobody(stage *s, int actor)
 
 STAGE_TEST(unwanted_keeps_nobody, 2, 5, 2)
 
-/* ---- A worker that leaves ------------------------------------------------------------------------------------------ */
+/* ---- A worker that leaves ------------------------------------------------------------------------------------- */
 
 static uint64_t started(const weft_agent *agent)
 {
@@ -83,8 +85,8 @@ static void must_be_leaving(weft_agent *agent, size_t others)
     MUST(started(agent) == before);
 }
 
-/* Actor 1 leaves with a call that it serves and one of its own, which keep it there. All know at once that it leaves, and
- * one that joins hears of it. Only its own call may call it back. */
+/* Actor 1 leaves with a call that it serves and one of its own, which keep it there. All know at once that it
+ * leaves, and one that joins hears of it. Only its own call may call it back. */
 static void leaver_is_known(stage *s, int actor)
 {
     if (actor == 2)
@@ -225,7 +227,7 @@ static void leaver_behind_a_cut(stage *s, int actor)
 
 STAGE_TEST(leaver_behind_a_cut, 3, 10, 0)
 
-/* ---- A name that somebody will have ------------------------------------------------------------------------------- */
+/* ---- A name that somebody will have --------------------------------------------------------------------------- */
 
 static const weft_rpc_options patient = {.timeout_ms = 60000,
                                          .retry = {.attempts = 1000000, .pause_ms = 2, .pause_most_ms = 10}};
@@ -253,7 +255,8 @@ static uint64_t retried(weft_agent *agent)
     return stats.calls_retried;
 }
 
-/* Actor 0 calls a name before anybody has it, and again when who had it has left: with retries such calls wait for it. */
+/* Actor 0 calls a name before anybody has it, and again when who had it has left: with retries such calls wait for
+ * it. */
 static void name_comes_later(stage *s, int actor)
 {
     if (actor > 0) { /* 1 and 2 are "guest", one after the other */

@@ -32,7 +32,8 @@ static void must_have_ended(weft_future *future)
     weft_future_unref(future);
 }
 
-/* Actor 1 waits for a call; 2 closes with one in flight; 3 comes when all is over, while rank 0 still serves the store. */
+/* Actor 1 waits for a call; 2 closes with one in flight; 3 comes when all is over, while rank 0 still serves the
+ * store. */
 static void elastic_job(stage *s, int actor)
 {
     weft_error *error = NULL;

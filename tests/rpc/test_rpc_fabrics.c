@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rpc_fabrics.c - lists of fabrics (WEFT_FABRIC): wrong ones, workers without a common fabric, weft_agent_fabric, results
- * that land while a fabric fails. */
+/* test_rpc_fabrics.c - lists of fabrics (WEFT_FABRIC): wrong ones, workers without a common fabric,
+ * weft_agent_fabric, results that land while a fabric fails. */
 #include "rpc/world.h"
 #include "make.h"
 #include "tensors.h"
@@ -13,7 +13,7 @@ static const weft_function functions[] = {{.name = "nothing", .run = world_run_n
 static const weft_function echo[] = {
     {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo}};
 
-/* ---- Wrong lists --------------------------------------------------------------------------------------------------- */
+/* ---- Wrong lists ---------------------------------------------------------------------------------------------- */
 
 static void refuse(const char *list, weft_sim *sim, const char *wanted)
 {
@@ -125,7 +125,7 @@ static void test_auto_without_verbs(void **state)
     free(asked);
 }
 
-/* ---- weft_agent_fabric --------------------------------------------------------------------------------------------- */
+/* ---- weft_agent_fabric ---------------------------------------------------------------------------------------- */
 
 static void different_lists(weft_agent_options *options, void *arg)
 {
@@ -154,8 +154,8 @@ static void ask_for_fabric(weft_agent *agent, void *arg)
 
 WORLD_TEST(ask_for_fabric, 5, 0, .size = 2, .adjust = different_lists, WORLD_FUNCTIONS(functions))
 
-/* The fabric of the bulk lane is known before the lane is opened, for a fabric without reads too (libfabric's shm before
- * 1.18). The text with all reasons fits 256 bytes if only verbs does not open. */
+/* The fabric of the bulk lane is known before the lane is opened, for a fabric without reads too (libfabric's shm
+ * before 1.18). The text with all reasons fits 256 bytes if only verbs does not open. */
 static void ask_before_and_after(weft_agent *agent, void *arg)
 {
     char before[600], after[600];
@@ -208,7 +208,7 @@ static void test_only_fabric_does_not_open(void **state)
     weft_error_unref(error);
 }
 
-/* ---- No common fabric ---------------------------------------------------------------------------------------------- */
+/* ---- No common fabric ----------------------------------------------------------------------------------------- */
 
 static void nothing_in_common(weft_agent_options *options, void *arg)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_fork.c - a child of fork() cannot use its parent's agents, says so, and harms them by nothing that it does with them.
+ * test_rpc_fork.c - a child of fork() cannot use its parent's agents, says so, and harms them by nothing that it
+ * does with them.
  */
 #include "children.h"
 #include "rpc/world.h"

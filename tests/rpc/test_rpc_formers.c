@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_formers.c - hundreds of incarnations take one seat, each with calls, references, groups and a watch, and each dies:
- * nothing of them is left. The store's word for it is the test's.
+ * test_rpc_formers.c - hundreds of incarnations take one seat, each with calls, references, groups and a watch, and
+ * each dies: nothing of them is left. The store's word for it is the test's.
  */
 #include "rpc/inside.h"
 #include "rpc/world.h"

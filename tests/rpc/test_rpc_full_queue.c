@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_full_queue.c - a worker stands still, and what is sent to it fills its queue: who calls it is told so at once, or waits
- * no longer than its time limit; everybody else goes on; and what was taken is done when it goes on. On the simulation, and with
- * processes on tcp, where this program is its own child.
+ * test_rpc_full_queue.c - a worker stands still, and what is sent to it fills its queue: who calls it is told so at
+ * once, or waits no longer than its time limit; everybody else goes on; and what was taken is done when it goes on.
+ * On the simulation, and with processes on tcp, where this program is its own child.
  */
 #include "children.h"
 #include "rpc/world.h"
@@ -212,7 +212,7 @@ static void begin(world *w)
 #define SCENE WORLD_FUNCTIONS(functions), .adjust = adjust, .begin = begin
 WORLD_TEST(one_stands_still, 10, 0, SCENE, .size = 3)
 
-/* ---- Trying again ------------------------------------------------------------------------------------------------------ */
+/* ---- Trying again --------------------------------------------------------------------------------------------- */
 
 /* An attempt that finds no room waits for it until the call's limit, and is not counted. */
 static void try_again(weft_agent *agent, bool in_time)
@@ -259,7 +259,7 @@ static void tries_again(weft_agent *agent, void *arg)
 
 WORLD_TEST(tries_again, 10, 0, SCENE, .size = 2)
 
-/* ---- Processes ------------------------------------------------------------------------------------------------------ */
+/* ---- Processes ------------------------------------------------------------------------------------------------ */
 
 static int child_works(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_gathering.c - processes of a job on tcp that are stopped before all have come: the others' opening ends in time, with
- * a message that says whom it missed. This program is its own child.
+ * test_rpc_gathering.c - processes of a job on tcp that are stopped before all have come: the others' opening ends
+ * in time, with a message that says whom it missed. This program is its own child.
  */
 #include "children.h"
 #include "rpc/world.h"

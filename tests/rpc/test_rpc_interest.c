@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_interest.c - who has done with each other depends on each other no more: after calls of every kind, either side may
- * stand still for as long as it likes, and nobody is declared dead.
+ * test_rpc_interest.c - who has done with each other depends on each other no more: after calls of every kind,
+ * either side may stand still for as long as it likes, and nobody is declared dead.
  *
  * Rank 0 has the store, and stops the others.
  */
@@ -31,7 +31,7 @@ static void pause_ms(uint64_t ms)
     weft_sim_sleep(scene.w.sim, ms * 1000000);
 }
 
-/* ---- Functions, the same on all ----------------------------------------------------------------------------------- */
+/* ---- Functions, the same on all ------------------------------------------------------------------------------- */
 
 static weft_status run_defer(weft_call *call, void *user)
 {
@@ -79,7 +79,7 @@ static const weft_function functions[] = {
      .batch = {.size = 4, .wait_us = 1000}},
 };
 
-/* ---- Kinds of traffic --------------------------------------------------------------------------------------------- */
+/* ---- Kinds of traffic ----------------------------------------------------------------------------------------- */
 
 static weft_status call(weft_agent *agent, const char *function, weft_args args, const weft_rpc_options *options)
 {
@@ -221,7 +221,7 @@ static const struct kind {
     {"a watch", watched, WEFT_OK},
 };
 
-/* ---- The scene ---------------------------------------------------------------------------------------------------- */
+/* ---- The scene ------------------------------------------------------------------------------------------------ */
 
 static void count_deaths(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {

@@ -155,7 +155,7 @@ static void test_counters(void **s)
     run_both(count_at_both, 1);
 }
 
-/* ---- A fabric that cannot write: results are pulled into their places ----------------------------------------------- */
+/* ---- A fabric that cannot write: results are pulled into their places ----------------------------------------- */
 
 static void reads_only(weft_agent_options *options, void *arg)
 {
@@ -384,7 +384,7 @@ static void test_adding_nothing(void **s)
     run_adding(WORLD_TCP, 0, 2, 100000, add_nothing, 1);
 }
 
-/* ---- Tapes, and optimizers ----------------------------------------------------------------------------------------- */
+/* ---- Tapes, and optimizers ------------------------------------------------------------------------------------ */
 
 /* The tape kept `place` before it changed: going back would use what is not there any more. */
 static void tape_must_miss(weft_tape *t, weft_tensor *loss)
@@ -508,8 +508,8 @@ static const weft_function stepping[] = {
     {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
 };
 
-/* What a call reads is pinned until it has been read, and not longer. A later call of the same caller comes behind what it says
- * of the former ones: so no step has to wait. */
+/* What a call reads is pinned until it has been read, and not longer. A later call of the same caller comes behind
+ * what it says of the former ones: so no step has to wait. */
 static void step_after_reading(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 1)
@@ -533,7 +533,7 @@ static void test_nothing_stays_pinned(void **s)
     weft_tensor_unref(weights);
 }
 
-/* ---- What an error says -------------------------------------------------------------------------------------------- */
+/* ---- What an error says --------------------------------------------------------------------------------------- */
 
 static void say_what_does_not_fit(weft_agent *agent, void *arg)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_large_meta.c - calls and results of very many small values and references: they are decoded where nobody else has to
- * wait for it, whole, and may be given up meanwhile. The linker puts wfi_calloc below in the place of the library's.
+ * test_rpc_large_meta.c - calls and results of very many small values and references: they are decoded where nobody
+ * else has to wait for it, whole, and may be given up meanwhile. The linker puts wfi_calloc below in the place of
+ * the library's.
  */
 #include "rpc/inside.h"
 #include "rpc/rref_counts.h"
@@ -38,7 +39,7 @@ void *__wrap_wfi_calloc(size_t count, size_t size)
     return __real_wfi_calloc(count, size);
 }
 
-/* ---- Functions ----------------------------------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 static int64_t count_values(weft_args values, weft_type type)
 {
@@ -106,7 +107,7 @@ static weft_value pile(heap *h, weft_value value, size_t lists)
     return weft_of_list((weft_args){h->lists, lists});
 }
 
-/* ---- Nulls ------------------------------------------------------------------------------------------------------------ */
+/* ---- Nulls ---------------------------------------------------------------------------------------------------- */
 
 static void nulls(weft_agent *agent, void *arg)
 {
@@ -137,7 +138,7 @@ static void test_nulls(void **state)
     assert_true(decoded_locked < decoded); /* under the lock it would be all */
 }
 
-/* ---- References --------------------------------------------------------------------------------------------------------- */
+/* ---- References ----------------------------------------------------------------------------------------------- */
 
 static weft_rref *get_offer(weft_agent *agent)
 {
@@ -179,7 +180,7 @@ static void one_was_dropped(world *w)
 
 WORLD_TEST(references, 1, 1, SCENE, .end = one_was_dropped)
 
-/* ---- Given up ------------------------------------------------------------------------------------------------------------- */
+/* ---- Given up ------------------------------------------------------------------------------------------------- */
 
 enum { ROUNDS = 12 };
 

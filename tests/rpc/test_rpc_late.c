@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_late.c - a peer that goes on writing after a call has timed out or failed, on tcp. It reaches into its own agent
- * for the landing place's address and key, and pushes there again and again, whatever it is told.
+ * test_rpc_late.c - a peer that goes on writing after a call has timed out or failed, on tcp. It reaches into its
+ * own agent for the landing place's address and key, and pushes there again and again, whatever it is told.
  */
 #include "rpc/inside.h"
 #include "rpc/world.h"

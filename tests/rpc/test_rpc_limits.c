@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rpc_limits.c - the limits on what a call may bring: each at the limit and one over it, as packed and as it comes from the wire. */
+/* test_rpc_limits.c - the limits on what a call may bring: each at the limit and one over it, as packed and as it
+ * comes from the wire. */
 #include "rpc/inside.h"
 #include "rpc/world.h"
 #include "tensors.h"
 
-/* ---- From the wire ------------------------------------------------------------------------------------------------- */
+/* ---- From the wire -------------------------------------------------------------------------------------------- */
 
 static weft_status decode(wfi_writer *values)
 {
@@ -86,7 +87,7 @@ static void test_from_the_wire(void **state)
     MUST_BE(wire_dims(1, -1), WEFT_ERR_PROTOCOL);
 }
 
-/* ---- As called ----------------------------------------------------------------------------------------------------- */
+/* ---- As called ------------------------------------------------------------------------------------------------ */
 
 static char longest[INSIDE_FUNCTION_NAME_MAX + 2]; /* and one byte over */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_lives.c - processes of a job on tcp that are stopped, continued or killed, and what the others see of it. This program
- * is its own child.
+ * test_rpc_lives.c - processes of a job on tcp that are stopped, continued or killed, and what the others see of it.
+ * This program is its own child.
  */
 #include "children.h"
 #include "rpc/world.h"
@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-/* ---- The children -------------------------------------------------------------------------------------------------- */
+/* ---- The children --------------------------------------------------------------------------------------------- */
 
 static atomic_int told[6][3]; /* how often, by event and rank */
 
@@ -185,7 +185,7 @@ static const child_role roles[] = {{"comes-again", child_comes_again},
                                    {"loses-working", child_loses_the_store_working},
                                    {"keeps-the-store", child_keeps_the_store}};
 
-/* ---- The parent ---------------------------------------------------------------------------------------------------- */
+/* ---- The parent ----------------------------------------------------------------------------------------------- */
 
 static void test_comes_again(void **state)
 {

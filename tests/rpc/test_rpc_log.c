@@ -66,7 +66,7 @@ static void lines_say_rank_and_call(void **state)
     run_on(WORLD_TCP);
 }
 
-/* ---- Errors that nobody takes ------------------------------------------------------------------------------------- */
+/* ---- Errors that nobody takes --------------------------------------------------------------------------------- */
 
 static char last_error[512];
 
@@ -110,7 +110,7 @@ static void sentences_that_nobody_takes_are_logged(void **state)
     weft_logging_set_sink(NULL, NULL);
 }
 
-/* ---- Calls to oneself --------------------------------------------------------------------------------------------- */
+/* ---- Calls to oneself ----------------------------------------------------------------------------------------- */
 
 static struct ends { /* ids, in the order of the lines; under the lock */
     int count;

@@ -216,7 +216,7 @@ static void stream(weft_agent *agent, void *arg)
 /* Also of a call to oneself, whose handler is long done then. */
 WORLD_TEST(stream, 1, 1, SCENE)
 
-/* ---- The text --------------------------------------------------------------------------------------------------------- */
+/* ---- The text ------------------------------------------------------------------------------------------------- */
 
 typedef struct page {
     char *text;
@@ -303,7 +303,7 @@ static void write_nowhere(weft_agent *agent, void *arg)
 
 WORLD_TEST(write_nowhere, 1, 1, .size = 1, WORLD_FUNCTIONS(functions))
 
-/* ---- The table --------------------------------------------------------------------------------------------------------- */
+/* ---- The table ------------------------------------------------------------------------------------------------ */
 
 enum { ROWS = 4096, MORE = 100 };
 

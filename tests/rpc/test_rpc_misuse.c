@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_misuse.c - what a program asks for that cannot be: to wait where nothing could come in, to complete what is not its
- * own, to read lists at NULL, to go over a limit, to answer with what is no status. Nothing is started, nothing crashes, and the errors say what was wrong.
+ * test_rpc_misuse.c - what a program asks for that cannot be: to wait where nothing could come in, to complete what
+ * is not its own, to read lists at NULL, to go over a limit, to answer with what is no status. Nothing is started,
+ * nothing crashes, and the errors say what was wrong.
  */
 #include "rpc/world.h"
 #include "tensors.h"
@@ -170,8 +171,8 @@ static const weft_function functions[] = {
 
 /* ---- Waiting where it could never end ---------------------------------------------------------------------------- */
 
-/* The refused operations took no part: those that follow match. Rank 1's thread sleeps meanwhile: one that waits in weft may read
- * the network itself, and hands inline handlers to the executor. */
+/* The refused operations took no part: those that follow match. Rank 1's thread sleeps meanwhile: one that waits in
+ * weft may read the network itself, and hands inline handlers to the executor. */
 static void inline_waits(weft_agent *agent)
 {
     int rank = weft_agent_rank(agent);
@@ -200,7 +201,7 @@ static void inline_waits(weft_agent *agent)
     weft_values_unref(all);
 }
 
-/* ---- Completing what is not one's own ----------------------------------------------------------------------------- */
+/* ---- Completing what is not one's own ------------------------------------------------------------------------- */
 
 static void count_drop(void *arg)
 {
@@ -252,7 +253,7 @@ static void futures_of_weft(weft_agent *agent)
     weft_rref_unref(rref);
 }
 
-/* ---- NULL --------------------------------------------------------------------------------------------------------- */
+/* ---- NULL ----------------------------------------------------------------------------------------------------- */
 
 static void nobody_listens(weft_agent *agent)
 {
@@ -354,7 +355,7 @@ static void gather_at_null(weft_agent *agent)
     MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
 }
 
-/* ---- What the errors say ------------------------------------------------------------------------------------------- */
+/* ---- What the errors say -------------------------------------------------------------------------------------- */
 
 static void must_fail(weft_agent *agent, weft_target to, const char *function, weft_args arguments, weft_status code,
                       const char *words)
@@ -561,7 +562,7 @@ static void what_is_no_status(weft_agent *agent)
     }
 }
 
-/* ---- Together ------------------------------------------------------------------------------------------------------ */
+/* ---- Together ------------------------------------------------------------------------------------------------- */
 
 static void what_cannot_be(weft_agent *agent, void *arg)
 {
@@ -594,7 +595,7 @@ static void begin(world *w)
 #define SCENE .size = 2, WORLD_FUNCTIONS(functions), .begin = begin
 WORLD_TEST(what_cannot_be, 1, 1, SCENE)
 
-/* ---- A queue without room ------------------------------------------------------------------------------------------ */
+/* ---- A queue without room ------------------------------------------------------------------------------------- */
 
 static void small_queue(weft_agent_options *options, void *arg)
 {

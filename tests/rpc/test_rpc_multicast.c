@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rpc_multicast.c - one call to many workers: packed once, ourselves among them, the dead among them, cancelled. */
+/* test_rpc_multicast.c - one call to many workers: packed once, ourselves among them, the dead among them,
+ * cancelled. */
 #include "rpc/world.h"
 #include "tensors.h"
 
@@ -45,7 +46,8 @@ static void all_workers(weft_target *to)
         to[rank] = weft_to_rank(rank);
 }
 
-/* A transpose must be packed, and is too large for a frame; the string makes the metadata outgrow it in the second round. */
+/* A transpose must be packed, and is too large for a frame; the string makes the metadata outgrow it in the second
+ * round. */
 static void packed_once(weft_agent *agent, void *arg)
 {
     static char text[6000];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_no_memory.c - where memory is out for a moment: membership events are told all the same, no handler sees a reference
- * before its owner has confirmed it, and an owner without memory for a name says so. The linker puts wfi_calloc below in the place
- * of the library's.
+ * test_rpc_no_memory.c - where memory is out for a moment: membership events are told all the same, no handler sees
+ * a reference before its owner has confirmed it, and an owner without memory for a name says so. The linker puts
+ * wfi_calloc below in the place of the library's.
  */
 #include "rpc/inside.h"
 #include "rpc/world.h"

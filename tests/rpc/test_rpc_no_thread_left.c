@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_no_thread_left.c - the system starts no thread for handlers: calls fail with WEFT_ERR_BUSY and name the limit.
- * Once there is a thread again, calls succeed.
+ * test_rpc_no_thread_left.c - the system starts no thread for handlers: calls fail with WEFT_ERR_BUSY and name the
+ * limit. Once there is a thread again, calls succeed.
  */
 #include "rpc/world.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_no_threads.c - an agent without threads that has many calls to serve: heartbeats, time limits and urgent calls have
- * their turn between handlers.
+ * test_rpc_no_threads.c - an agent without threads that has many calls to serve: heartbeats, time limits and urgent
+ * calls have their turn between handlers.
  */
 #include "rpc/world.h"
 

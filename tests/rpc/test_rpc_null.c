@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_null.c - NULL for agents, handles, calls and outputs: nothing is started, made or left undropped, nothing crashes, and who
- * asked for the sentence gets it.
+ * test_rpc_null.c - NULL for agents, handles, calls and outputs: nothing is started, made or left undropped, nothing
+ * crashes, and who asked for the sentence gets it.
  */
 #include "rpc/world.h"
 
@@ -129,7 +129,7 @@ static void served_by_nobody(void)
     weft_call_finish(NULL, WEFT_OK);
 }
 
-/* ---- Together ------------------------------------------------------------------------------------------------------ */
+/* ---- Together ------------------------------------------------------------------------------------------------- */
 
 static void without_objects(weft_agent *agent, void *arg)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_object_ends.c - objects of the user's own types at the ends that are not graceful: their agent stops, their creator dies
- * before its call has arrived, the making is cancelled while the object is being given. Each object is dropped, once.
+ * test_rpc_object_ends.c - objects of the user's own types at the ends that are not graceful: their agent stops,
+ * their creator dies before its call has arrived, the making is cancelled while the object is being given. Each
+ * object is dropped, once.
  */
 #include "rpc/rref_counts.h"
 
@@ -99,7 +100,7 @@ static void await_all_dropped(void)
     MUST(atomic_load(&dropped) == atomic_load(&made));
 }
 
-/* ---- The agent stops ------------------------------------------------------------------------------------------------ */
+/* ---- The agent stops ------------------------------------------------------------------------------------------ */
 
 /* Objects of rank 0's own and on rank 1, both known on the other side as well, and one that is being made there. */
 static void stop_with_objects(weft_agent *agent, void *arg)
@@ -140,7 +141,7 @@ static void finish_what_is_held(world *w)
 
 WORLD_TEST(stop_with_objects, 10, 1, SCENE, .size = 2, .stop = true, .end = finish_what_is_held)
 
-/* ---- A destructor that uses the library, at the end ------------------------------------------------------------------- */
+/* ---- A destructor that uses the library, at the end ----------------------------------------------------------- */
 
 static weft_agent *asked;
 
@@ -176,7 +177,7 @@ static void whoever_went_first(world *w)
 
 WORLD_TEST(close_with_an_object, 5, 1, SCENE, .size = 2, .end = whoever_went_first)
 
-/* ---- A destructor that waits ------------------------------------------------------------------------------------------ */
+/* ---- A destructor that waits ---------------------------------------------------------------------------------- */
 
 /* Rank 1 lets go: on rank 0 that is news from the network, and the thread that reads it has nobody to wait for. */
 static void drop_and_wait(void *object)
@@ -217,7 +218,7 @@ static void refused_or_answered(world *w) /* it does not hang */
 
 WORLD_TEST(let_go, 5, 1, SCENE, .size = 2, .end = refused_or_answered)
 
-/* ---- The creator dies before its call has arrived --------------------------------------------------------------------- */
+/* ---- The creator dies before its call has arrived ------------------------------------------------------------- */
 
 enum { USER, OWNER, CREATOR };
 
@@ -278,9 +279,10 @@ static void one_was_made(world *w)
 
 WORLD_TEST(creator_dies, 20, 0, SCENE, .size = 3, .adjust = short_bound, .end = one_was_made)
 
-/* ---- Cancelled while the object is being given ------------------------------------------------------------------------ */
+/* ---- Cancelled while the object is being given ---------------------------------------------------------------- */
 
-/* The cancelling goes from rank 0 by rank 1 back to rank 0, where the object is given meanwhile: sooner each time, then later. */
+/* The cancelling goes from rank 0 by rank 1 back to rank 0, where the object is given meanwhile: sooner each time,
+ * then later. */
 static void cancel_and_give(weft_agent *agent, void *arg)
 {
     enum { ROUNDS = 60 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_one_way.c - of two workers only one can dial the other, or neither can any more: large payloads go over a lane that the
- * other opens, or end as unreachable within the bound, while small calls go on and nobody is declared dead.
+ * test_rpc_one_way.c - of two workers only one can dial the other, or neither can any more: large payloads go over a
+ * lane that the other opens, or end as unreachable within the bound, while small calls go on and nobody is declared
+ * dead.
  */
 #include "rpc/world.h"
 #include "sim/sim.h"
@@ -159,7 +160,8 @@ static void run(scene *s, uint64_t seed, void (*program)(weft_agent *agent, void
             run(&(scene){0}, seed, program);                                                                           \
     }
 
-/* OUTSIDE pulls what INSIDE gives; INSIDE pulls what OUTSIDE passes; and again when the lane has closed for want of use. */
+/* OUTSIDE pulls what INSIDE gives; INSIDE pulls what OUTSIDE passes; and again when the lane has closed for want of
+ * use. */
 static void walled_off(weft_agent *agent, void *arg)
 {
     scene *s = arg;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_oneself.c - calls to oneself whose handler sees the caller's own memory: it is the caller's again when the future
- * completes, also of a call that is late or was cancelled, and is freed here at that moment.
+ * test_rpc_oneself.c - calls to oneself whose handler sees the caller's own memory: it is the caller's again when
+ * the future completes, also of a call that is late or was cancelled, and is freed here at that moment.
  */
 #include "rpc/world.h"
 #include "tensors.h"
@@ -89,7 +89,8 @@ static weft_status run_nest(weft_call *call, void *user)
     return status;
 }
 
-/* Waits for a late call that nobody finishes. One that was late before its turn, on a busy machine, did not run: more time is given. */
+/* Waits for a late call that nobody finishes. One that was late before its turn, on a busy machine, did not run:
+ * more time is given. */
 static weft_status run_wait(weft_call *call, void *user)
 {
     weft_status status = WEFT_OK;
@@ -134,7 +135,7 @@ static const weft_function functions[] = {
     {.name = "remember", .takes = {WEFT_TYPE_TENSOR}, .run = run_remember},
 };
 
-/* ---- The caller's memory --------------------------------------------------------------------------------------------- */
+/* ---- The caller's memory -------------------------------------------------------------------------------------- */
 
 typedef struct lent {
     float *sent, *place; /* place NULL: results land nowhere */
@@ -190,10 +191,10 @@ static weft_call *take_held(void)
     return call;
 }
 
-/* ---- Late, cancelled --------------------------------------------------------------------------------------------------- */
+/* ---- Late, cancelled ------------------------------------------------------------------------------------------ */
 
-/* A call whose time is over before its handler's turn, on a busy machine, does not run: more time is given. An inline handler holds
- * up the thread that sees to time limits, so it may be in time after all. */
+/* A call whose time is over before its handler's turn, on a busy machine, does not run: more time is given. An
+ * inline handler holds up the thread that sees to time limits, so it may be in time after all. */
 static void late(weft_agent *agent, const char *function)
 {
     bool is_inline = strcmp(function, "read inline") == 0;
@@ -237,7 +238,7 @@ static void tried_again(weft_agent *agent)
     end(l, WEFT_OK, WEFT_RAN_NO);
 }
 
-/* ---- Deferred ---------------------------------------------------------------------------------------------------------- */
+/* ---- Deferred ------------------------------------------------------------------------------------------------- */
 
 static void kept_until_finished(weft_agent *agent)
 {
@@ -262,7 +263,7 @@ static void let_go_by_returning(weft_agent *agent)
     weft_call_finish(call, WEFT_OK);
 }
 
-/* ---- Items ------------------------------------------------------------------------------------------------------------- */
+/* ---- Items ---------------------------------------------------------------------------------------------------- */
 
 static atomic_bool has_item, may_go_on;
 
@@ -287,7 +288,7 @@ static void cancelled_after_it_ran(weft_agent *agent)
     atomic_store(&has_item, false);
 }
 
-/* ---- What the handler keeps -------------------------------------------------------------------------------------------- */
+/* ---- What the handler keeps ----------------------------------------------------------------------------------- */
 
 static void count_drop(void *data)
 {
@@ -316,7 +317,7 @@ static void kept_by_the_handler(weft_agent *agent)
     MUST(atomic_load(&drops) == 1);
 }
 
-/* ---- Together ---------------------------------------------------------------------------------------------------------- */
+/* ---- Together ------------------------------------------------------------------------------------------------- */
 
 static lent unfinished;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rpc_options.c - an agent's options: environment and defaults, every bad value with an error that names it, the secret. */
+/* test_rpc_options.c - an agent's options: environment and defaults, every bad value with an error that names it,
+ * the secret. */
 #include "rpc/inside.h"
 #include "topo/quota.h"
 #include "unit.h"

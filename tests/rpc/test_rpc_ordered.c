@@ -191,7 +191,7 @@ static void some_are_cancelled(weft_agent *agent, void *arg)
 
 WORLD_TEST(some_are_cancelled, 60, 5, WORLD_FUNCTIONS(functions), .size = CALLERS, .begin = begin)
 
-/* ---- A caller that is gone, and its successor --------------------------------------------------------------------- */
+/* ---- A caller that is gone, and its successor ----------------------------------------------------------------- */
 
 static atomic_int blocked, released;
 
@@ -213,8 +213,8 @@ static uint64_t held_bytes(const weft_agent *agent)
     return stats.bytes_held;
 }
 
-/* Rank 1 stops with one call running and others that wait for it: none of these runs, and what they hold is freed. Rank 2
- * is not held up by them. */
+/* Rank 1 stops with one call running and others that wait for it: none of these runs, and what they hold is freed.
+ * Rank 2 is not held up by them. */
 static void caller_stops(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
@@ -278,7 +278,7 @@ static void stops_with_its_own(weft_agent *agent, void *arg)
 
 WORLD_TEST(stops_with_its_own, 10, 2, WORLD_FUNCTIONS(blocking), .size = 1, .begin = begin, .stop = true)
 
-/* ---- A call to oneself that waits for a reference ----------------------------------------------------------------- */
+/* ---- A call to oneself that waits for a reference ------------------------------------------------------------- */
 
 static atomic_int drops;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_owed.c - references and full queues. Answers and parts that name references stay behind the calls that wait for the same
- * worker, and are not refused as these are: whoever asked waits for them. And a reference may be passed on while the call that is to
- * make its value waits for room. On sim.
+ * test_rpc_owed.c - references and full queues. Answers and parts that name references stay behind the calls that
+ * wait for the same worker, and are not refused as these are: whoever asked waits for them. And a reference may be
+ * passed on while the call that is to make its value waits for room. On sim.
  */
 #include "rpc/world.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rpc_parts.c - results that stream: order, bounds, references, and what happens when either side stops half-way. */
+/* test_rpc_parts.c - results that stream: order, bounds, references, and what happens when either side stops
+ * half-way. */
 #include "rpc/inside.h"
 #include "rpc/world.h"
 #include "tensors.h"
@@ -369,7 +370,8 @@ static void cancel_it(weft_agent *agent, int rank)
     MUST_BE(end_of(future, &s), WEFT_ERR_CANCELLED);
 }
 
-/* On a busy machine the time may be over before the handler's turn comes: then it does not run, and more time is given. */
+/* On a busy machine the time may be over before the handler's turn comes: then it does not run, and more time is
+ * given. */
 static void let_time_run_out(weft_agent *agent, int rank)
 {
     seen s = {0};

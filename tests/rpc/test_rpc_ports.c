@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-/* ---- The store's port within the fabric's range ------------------------------------------------------------------- */
+/* ---- The store's port within the fabric's range --------------------------------------------------------------- */
 
 typedef struct member {
     weft_agent_options options;
@@ -57,7 +57,7 @@ static void nobody_takes_the_stores_port(void **state)
     pthread_join(thread, NULL);
 }
 
-/* ---- A name that is this machine's loopback ------------------------------------------------------------------------ */
+/* ---- A name that is this machine's loopback ------------------------------------------------------------------- */
 
 static int warnings;
 
@@ -100,7 +100,7 @@ static void a_loopback_that_does_not_look_like_one_is_said(void **state)
     unsetenv("LOCAL_WORLD_SIZE");
 }
 
-/* ---- A rank 0 that never comes --------------------------------------------------------------------------------------- */
+/* ---- A rank 0 that never comes -------------------------------------------------------------------------------- */
 
 static void count_waiting(weft_log_level level, const char *line, void *arg)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_queue.c - queue_limit_bytes: what a worker holds for calls to one that takes nothing is bounded in true memory,
- * whatever the calls are made of; one call larger than the limit still goes; and what waited arrives.
+ * test_rpc_queue.c - queue_limit_bytes: what a worker holds for calls to one that takes nothing is bounded in true
+ * memory, whatever the calls are made of; one call larger than the limit still goes; and what waited arrives.
  */
 #include "rpc/world.h"
 #include "tensors.h"

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_random.c - random programs in simulated jobs, static and elastic, with connections that break, silences, cuts,
- * deaths, new lives and the loss of the store, checked against what must hold whatever happens: nothing hangs, each call ends
- * once, with a right result or a failure that fits what was done, and runs at most once; each object is dropped once, not while
- * it is held; everybody is told of everybody's end once; when all is settled nothing is left; and a seed replays exactly.
+ * test_rpc_random.c - random programs in simulated jobs, static and elastic, with connections that break, silences,
+ * cuts, deaths, new lives and the loss of the store, checked against what must hold whatever happens: nothing hangs,
+ * each call ends once, with a right result or a failure that fits what was done, and runs at most once; each object
+ * is dropped once, not while it is held; everybody is told of everybody's end once; when all is settled nothing is
+ * left; and a seed replays exactly.
  *
  * usage: test_rpc_random [--fabrics] [--seeds N] [--first S] [--replay-each N] [--digests] [--verbose]
- * --fabrics: workers open several fabrics, and faults are done to all but one of them (spoiler.h). Without --first, seeds that
- * once failed are played too.
- * Says the seed when something is wrong: --first SEED --seeds 1 plays it again. Afterwards each Nth is played once more, in the
- * opposite order, and must give the same digest: nothing may depend on addresses, on the machine's clock or on what was played
- * before. --digests prints them, for comparing processes.
+ * --fabrics: workers open several fabrics, and faults are done to all but one of them (spoiler.h). Without --first,
+ * seeds that once failed are played too.
+ * Says the seed when something is wrong: --first SEED --seeds 1 plays it again. Afterwards each Nth is played once
+ * more, in the opposite order, and must give the same digest: nothing may depend on addresses, on the machine's
+ * clock or on what was played before. --digests prints them, for comparing processes.
  */
 #include "rpc/random.h"
 
@@ -28,7 +29,7 @@
 static job *graveyard;
 static bool has_fabrics;
 
-/* ---- One seed ------------------------------------------------------------------------------------------------------------ */
+/* ---- One seed ------------------------------------------------------------------------------------------------- */
 
 static weft_sim *make_world(uint64_t seed, uint64_t *state)
 {
@@ -120,7 +121,7 @@ static uint64_t play(uint64_t seed, bool verbose)
     return digest;
 }
 
-/* ---- All of them ----------------------------------------------------------------------------------------------------------- */
+/* ---- All of them ---------------------------------------------------------------------------------------------- */
 
 static const char *option_after(int argc, char **argv, const char *option)
 {

@@ -89,7 +89,7 @@ const wfi_fabric_ops *__wrap_wfi_fabric_find(const char *name)
     return found == &wfi_fabric_tcp ? &shared.tcp : found == &wfi_fabric_sim_verbs ? &shared.verbs : found;
 }
 
-/* ---- Functions ----------------------------------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 static weft_tensor *ones(int64_t count)
 {
@@ -127,7 +127,7 @@ static const weft_function functions[] = {
     {.name = "make item", .takes = {WEFT_TYPE_I64}, .run = run_make_item},
 };
 
-/* ---- On threads ---------------------------------------------------------------------------------------------------- */
+/* ---- On threads ----------------------------------------------------------------------------------------------- */
 
 /* While memory is being registered at this worker or at the other one, a small call between them ends. */
 static void *call_meanwhile(void *arg)
@@ -295,7 +295,7 @@ static void stop_meanwhile(weft_agent *agent, void *arg)
 WORLD_TEST(stop_meanwhile, 0, 1, .size = 2, .begin = begin_world, .adjust = more_workers, .stop = true,
            .close_may_fail = true, WORLD_FUNCTIONS(functions))
 
-/* ---- In virtual time ----------------------------------------------------------------------------------------------- */
+/* ---- In virtual time ------------------------------------------------------------------------------------------ */
 
 static void on_verbs(weft_agent_options *options, void *arg)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_remote_again.c - results that stay with their owner, made by calls that its memory budget refuses again and again:
- * each name is made exactly once, whoever waits for it meanwhile gets that, and one that is given up says why.
+ * test_rpc_remote_again.c - results that stay with their owner, made by calls that its memory budget refuses again
+ * and again: each name is made exactly once, whoever waits for it meanwhile gets that, and one that is given up says
+ * why.
  */
 #include "rpc/world.h"
 #include "tensors.h"
@@ -124,8 +125,8 @@ static void must_not_be_found(weft_error *error, weft_ran ran, const char *text)
     weft_error_unref(error);
 }
 
-/* It was refused with WEFT_ERR_BUSY, which says that what was refused did not run, and may be tried again: neither holds for calls
- * that take it along. */
+/* It was refused with WEFT_ERR_BUSY, which says that what was refused did not run, and may be tried again: neither
+ * holds for calls that take it along. */
 static void pass_on(weft_agent *agent, weft_rref *lost)
 {
     weft_error *error = NULL;

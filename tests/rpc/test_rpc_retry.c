@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_retry.c - calls that are tried again: what passes and what does not, the pauses, the time limit, cancelling in an
- * attempt and in a pause, the agent's end meanwhile; for rpc_remote, multicast and ourselves as well.
+ * test_rpc_retry.c - calls that are tried again: what passes and what does not, the pauses, the time limit,
+ * cancelling in an attempt and in a pause, the agent's end meanwhile; for rpc_remote, multicast and ourselves as
+ * well.
  */
 #include "rpc/inside.h"
 #include "rpc/world.h"
@@ -186,7 +187,7 @@ static void pauses(weft_agent *agent, void *arg)
     MUST(ms >= 3 * 60 && (the_world->fabric == WORLD_TCP || ms <= 3 * 100 + 10));
 }
 
-/* ---- Ending it ----------------------------------------------------------------------------------------------------- */
+/* ---- Ending it ------------------------------------------------------------------------------------------------ */
 
 static void cancelled(weft_agent *agent, void *arg)
 {
@@ -238,7 +239,7 @@ static void stopped_meanwhile(weft_agent *agent, void *arg)
     weft_tensor_unref(x);
 }
 
-/* ---- Names --------------------------------------------------------------------------------------------------------- */
+/* ---- Names ---------------------------------------------------------------------------------------------------- */
 
 static const weft_retry patient = {.attempts = 1000, .pause_ms = 20, .pause_most_ms = 20};
 
@@ -267,7 +268,8 @@ static void second_life(weft_sim *sim, int rank, void *arg)
     MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
-/* In a static job: the seat of one that died may be taken again, so its name is waited for; one that nobody had is a mistake. */
+/* In a static job: the seat of one that died may be taken again, so its name is waited for; one that nobody had is a
+ * mistake. */
 static void names_of_the_gone(weft_agent *agent, void *arg)
 {
     weft_future *future = NULL;
@@ -303,7 +305,7 @@ static void names_to_come(weft_agent *agent, void *arg)
     weft_future_unref(future);
 }
 
-/* ---- Others -------------------------------------------------------------------------------------------------------- */
+/* ---- Others --------------------------------------------------------------------------------------------------- */
 
 static void multicast(weft_agent *agent, void *arg)
 {
@@ -328,7 +330,8 @@ static void multicast(weft_agent *agent, void *arg)
     weft_tensor_unref(base);
 }
 
-/* One name for the result from the beginning: what was refused before it ran is tried again under it, what ran is not. */
+/* One name for the result from the beginning: what was refused before it ran is tried again under it, what ran is
+ * not. */
 static void remote(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 0)

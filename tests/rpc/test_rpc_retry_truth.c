@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_retry_truth.c - what a call that was tried again says of all its attempts: that it did not run only where none of them
- * may have, whatever the last one ended with; and what that one ended with can still be read.
+ * test_rpc_retry_truth.c - what a call that was tried again says of all its attempts: that it did not run only where
+ * none of them may have, whatever the last one ended with; and what that one ended with can still be read.
  */
 #include "rpc/world.h"
 #include "tensors.h"
@@ -131,7 +131,8 @@ static void busy_all_along(weft_agent *agent)
     weft_future_unref(fills);
 }
 
-/* Late, and then the worker is gone before the next attempt: the code stays, as it leaves open what ran; that it may have is told. */
+/* Late, and then the worker is gone before the next attempt: the code stays, as it leaves open what ran; that it may
+ * have is told. */
 static void late_then_dead(weft_agent *agent)
 {
     atomic_store(&runs, 0);

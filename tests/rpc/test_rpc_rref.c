@@ -187,8 +187,8 @@ static void time_limits(weft_agent *agent, void *arg)
         MUST_OK(read_i64(rref, 30000, &n));
         weft_rref_unref(rref);
     }
-    /* The making itself times out: the handle says so, and what is made too late goes. Where time is real the limit may end
-     * before the handler begins, which then never does. */
+    /* The making itself times out: the handle says so, and what is made too late goes. Where time is real the limit
+     * may end before the handler begins, which then never does. */
     MUST_OK(
         weft_rpc_remote(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = 30}, &rref));
     world_sleep_ms(shared.w, 100);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_rref_faults.c - references when messages come twice or late, and when workers die and come again; then random
- * programs of forks, drops and reads with resets of links and a death, over many seeds. All on sim.
+ * test_rpc_rref_faults.c - references when messages come twice or late, and when workers die and come again; then
+ * random programs of forks, drops and reads with resets of links and a death, over many seeds. All on sim.
  *
  * usage: test_rpc_rref_faults [--seeds N [--first F]]: the random programs alone
  */
@@ -23,7 +23,7 @@ static void expect(weft_agent *agent, int rank, int64_t values, int64_t forks)
     await_number(shared.w, agent, rank, "fork_count", forks);
 }
 
-/* ---- Twice, and late ----------------------------------------------------------------------------------------------- */
+/* ---- Twice, and late ------------------------------------------------------------------------------------------ */
 
 /* As if rank 1 had sent it to us. */
 static void arrive(weft_agent *agent, uint8_t type, inside_name name, uint64_t fork, bool gave_up)
@@ -117,8 +117,8 @@ static void before_the_value(weft_agent *agent, void *arg)
     MUST(dump_number(agent, "value_count") == 0);
 }
 
-/* Rank 1, whose handle the owner no longer counts, passes it on: to the owner and to a third, as an argument and as a result. Each
- * time the call fails, and nobody sees the reference. */
+/* Rank 1, whose handle the owner no longer counts, passes it on: to the owner and to a third, as an argument and as
+ * a result. Each time the call fails, and nobody sees the reference. */
 static void not_kept(weft_agent *agent, void *arg)
 {
     weft_rref *rref;
@@ -153,7 +153,7 @@ static void not_kept(weft_agent *agent, void *arg)
         tell(agent, 1, "let go", WEFT_NO_VALUES);
 }
 
-/* ---- Rank 2 dies, and its seat is taken again ------------------------------------------------------------------------ */
+/* ---- Rank 2 dies, and its seat is taken again ----------------------------------------------------------------- */
 
 static atomic_int lives;
 static atomic_bool over;
@@ -256,7 +256,7 @@ static void owner_reborn(weft_agent *agent, void *arg)
     atomic_store(&over, true);
 }
 
-/* ---- Random programs ------------------------------------------------------------------------------------------------- */
+/* ---- Random programs ------------------------------------------------------------------------------------------ */
 
 static uint64_t state;
 

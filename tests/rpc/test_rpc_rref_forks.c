@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_rref_forks.c - the five ways in which a reference spreads, each with its counts at the owner before and after, and
- * what is said of a reference that its creator gave up. On sim and tcp.
+ * test_rpc_rref_forks.c - the five ways in which a reference spreads, each with its counts at the owner before and
+ * after, and what is said of a reference that its creator gave up. On sim and tcp.
  */
 #include "rpc/rref_counts.h"
 #include "rpc/rref_functions.h"
@@ -128,8 +128,8 @@ static void before_creation(weft_agent *agent)
     expect(agent, 1, 0, 0, 0);
 }
 
-/* The making takes too long for its creator: the reference says so from then on, wherever it is used; the value does not
- * stay at the owner, not even for its maker. */
+/* The making takes too long for its creator: the reference says so from then on, wherever it is used; the value does
+ * not stay at the owner, not even for its maker. */
 static void given_up(weft_agent *agent)
 {
     for (int owner = 1; owner >= 0; owner--) {

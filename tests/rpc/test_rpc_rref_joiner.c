@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_rref_joiner.c - references of workers who have just joined an elastic job, among those who are not told of it yet: the
- * newcomer has a value made, and its owner hears of the reference before it knows whose it is; or the newcomer is the owner, and
- * who gets the reference has never heard of it, or knows only who had that rank before. On the simulation.
+ * test_rpc_rref_joiner.c - references of workers who have just joined an elastic job, among those who are not told
+ * of it yet: the newcomer has a value made, and its owner hears of the reference before it knows whose it is; or the
+ * newcomer is the owner, and who gets the reference has never heard of it, or knows only who had that rank before.
+ * On the simulation.
  */
 #include "rpc/must.h"
 #include "make.h"

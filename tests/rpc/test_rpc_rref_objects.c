@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rpc_rref_objects.c - objects of the user's own types behind references, calls on them, the dump and the leak report. */
+/* test_rpc_rref_objects.c - objects of the user's own types behind references, calls on them, the dump and the leak
+ * report. */
 #include "rpc/rref_counts.h"
 
 #include <cjson/cJSON.h>
@@ -123,7 +124,7 @@ static void count_warnings(weft_log_level level, const char *line, void *arg)
         atomic_fetch_add(&warnings, 1);
 }
 
-/* ---- Objects ------------------------------------------------------------------------------------------------------- */
+/* ---- Objects -------------------------------------------------------------------------------------------------- */
 
 static void objects(weft_agent *agent)
 {
@@ -226,7 +227,7 @@ static void types(weft_agent *agent)
     MUST(made == dropped);
 }
 
-/* ---- The dump ------------------------------------------------------------------------------------------------------ */
+/* ---- The dump ------------------------------------------------------------------------------------------------- */
 
 static int size_of(const cJSON *object, const char *key)
 {
@@ -280,7 +281,7 @@ static void dump(weft_agent *agent)
     await_number(now, agent, 1, "value_count", 0);
 }
 
-/* ---- to_here, here and there ----------------------------------------------------------------------------------------- */
+/* ---- to_here, here and there ---------------------------------------------------------------------------------- */
 
 /* One value, whatever was given: it may be asked for before it has been made, and later. */
 static void must_be_one(weft_rref *rref, int64_t given)
@@ -319,7 +320,7 @@ static void to_here(weft_agent *agent)
     }
 }
 
-/* ---- Leaks ----------------------------------------------------------------------------------------------------------- */
+/* ---- Leaks ---------------------------------------------------------------------------------------------------- */
 
 static void leave_one(weft_agent *agent)
 {
@@ -350,7 +351,7 @@ static void tie(weft_agent *agent)
     MUST_OK(weft_rref_create_typed(agent, &knot_type, tied, &tied->self, NULL));
 }
 
-/* ---- Running ----------------------------------------------------------------------------------------------------------- */
+/* ---- Running -------------------------------------------------------------------------------------------------- */
 
 static void on_rank_0(weft_agent *agent, void *arg)
 {

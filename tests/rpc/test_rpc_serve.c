@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_serve.c - weft_agent_serve: when it returns, in static and elastic jobs, what batches do meanwhile, and threads that end one
- * agent at the same time. World tests run on the simulation and on tcp.
+ * test_rpc_serve.c - weft_agent_serve: when it returns, in static and elastic jobs, what batches do meanwhile, and
+ * threads that end one agent at the same time. World tests run on the simulation and on tcp.
  */
 #include "rpc/batch_stats.h"
 #include "rpc/must.h"
@@ -23,7 +23,7 @@ static void begin(world *w)
     atomic_store(&flag, 0);
 }
 
-/* ---- Functions ----------------------------------------------------------------------------------------------------- */
+/* ---- Functions ------------------------------------------------------------------------------------------------ */
 
 static weft_status run_count(weft_batch *batch, void *user)
 {
@@ -92,7 +92,7 @@ static int64_t count_of(weft_agent *agent, const char *function)
     return n;
 }
 
-/* ---- Static jobs ----------------------------------------------------------------------------------------------------- */
+/* ---- Static jobs ---------------------------------------------------------------------------------------------- */
 
 /* Two callers, named: each batch has a call of both, also when the server serves by weft_agent_close afterwards. */
 static void pairs(weft_agent *agent, void *arg)
@@ -258,7 +258,7 @@ static void misuse(weft_agent *agent, void *arg)
 
 WORLD_TEST(misuse, 2, 1, SMALL, .size = 2)
 
-/* ---- Elastic jobs ---------------------------------------------------------------------------------------------------- */
+/* ---- Elastic jobs --------------------------------------------------------------------------------------------- */
 
 static const weft_function counting = {
     .name = "count",
@@ -325,7 +325,7 @@ static void elastic_wake(stage *s, int actor)
 
 STAGE_TEST(elastic_wake, 2, 10, 2)
 
-/* ---- Threads that end one agent -------------------------------------------------------------------------------------- */
+/* ---- Threads that end one agent ------------------------------------------------------------------------------- */
 
 static weft_agent *open_pair(int rank, int port)
 {

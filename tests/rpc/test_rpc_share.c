@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_share.c - the workers of a job that are on one machine divide its cores and its memory, whether a launcher says how many
- * they are or the job's table does; agents of one process divide the process's memory, and share its threads.
+ * test_rpc_share.c - the workers of a job that are on one machine divide its cores and its memory, whether a
+ * launcher says how many they are or the job's table does; agents of one process divide the process's memory, and
+ * share its threads.
  */
 #include "children.h"
 #include "rpc/world.h"

@@ -154,11 +154,12 @@ static void a_seed_gives_the_same_file(void **state)
     }
 }
 
-/* ---- Calls to oneself --------------------------------------------------------------------------------------------------- */
+/* ---- Calls to oneself ----------------------------------------------------------------------------------------- */
 
 enum { SELF_AT_ONCE = 8, SELF_SPANS = 2 * (2 + 1 + 1 + 1 + 1 + SELF_AT_ONCE) };
 
-/* Well, within one another, failing, to nobody, out of time before the handler ends, many at once; and one to another. */
+/* Well, within one another, failing, to nobody, out of time before the handler ends, many at once; and one to
+ * another. */
 static void call_oneself(weft_agent *agent, void *arg)
 {
     weft_rpc_options soon = {.timeout_ms = 1};
@@ -201,7 +202,7 @@ static void a_call_to_oneself_has_both_spans(void **state)
     free(text);
 }
 
-/* ---- weft-trace --------------------------------------------------------------------------------------------------------- */
+/* ---- weft-trace ----------------------------------------------------------------------------------------------- */
 
 static void merge(const char *arguments)
 {
@@ -255,7 +256,7 @@ static void hosts_are_put_in_line(void **state)
     assert_null(script_run("../../programs/weft_trace.py", arguments, "", 0));
 }
 
-/* ---- Gaps ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Gaps ----------------------------------------------------------------------------------------------------- */
 
 /* The trace goes on below a worker that writes none. */
 static void a_silent_worker_passes_the_trace_on(void **state)
@@ -277,7 +278,7 @@ static void a_silent_worker_passes_the_trace_on(void **state)
     free(below);
 }
 
-/* ---- More than a buffer holds ------------------------------------------------------------------------------------------ */
+/* ---- More than a buffer holds --------------------------------------------------------------------------------- */
 
 enum { MANY = 5000, AT_ONCE = 2500 };
 
@@ -326,7 +327,7 @@ static void every_span_is_written_or_counted(void **state)
     assert_int_equal(check(files_of("", name)), 2 * MANY); /* they are below the bound: none is lost */
 }
 
-/* ---- Names ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Names ---------------------------------------------------------------------------------------------------- */
 
 #define WIDE_NAME                                                                                                      \
     "gr\xc3\xb6\xc3\x9f"                                                                                               \
@@ -370,7 +371,7 @@ static void each_rank_has_a_file(void **state)
     assert_int_equal(check(both), 2);
 }
 
-/* ---- Death and errors --------------------------------------------------------------------------------------------------- */
+/* ---- Death and errors ----------------------------------------------------------------------------------------- */
 
 static weft_status open_alone(const char *path, weft_agent **out, weft_error **error)
 {

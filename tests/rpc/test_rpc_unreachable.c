@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_unreachable.c - the link between two workers is cut, and both go on reaching the store: calls between them fail within
- * bounded time, nobody is declared dead, and once it is healed they work again.
+ * test_rpc_unreachable.c - the link between two workers is cut, and both go on reaching the store: calls between
+ * them fail within bounded time, nobody is declared dead, and once it is healed they work again.
  */
 #include "rpc/world.h"
 #include "tensors.h"

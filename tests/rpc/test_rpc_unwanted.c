@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_unwanted.c - handlers learn that nobody waits for them: by cancel, time-out, the caller's death and departure, and the
- * agent's end; what has not begun does not begin. What was started within is of test_rpc_within.c.
+ * test_rpc_unwanted.c - handlers learn that nobody waits for them: by cancel, time-out, the caller's death and
+ * departure, and the agent's end; what has not begun does not begin. What was started within is of
+ * test_rpc_within.c.
  */
 #include "rpc/rref_counts.h"
 
@@ -100,7 +101,7 @@ static uint64_t cancelled_at(weft_agent *agent)
     return stats.calls_cancelled;
 }
 
-/* ---- Told ---------------------------------------------------------------------------------------------------------- */
+/* ---- Told ----------------------------------------------------------------------------------------------------- */
 
 static void cancel_and_timeout(weft_agent *agent, void *arg)
 {
@@ -181,7 +182,7 @@ static void agent_ends(weft_agent *agent, void *arg)
         world_sleep_ms(shared.w, 1);
 }
 
-/* ---- Not begun ----------------------------------------------------------------------------------------------------- */
+/* ---- Not begun ------------------------------------------------------------------------------------------------ */
 
 /* The only worker is busy; calls that end meanwhile never run. */
 static void not_begun(weft_agent *agent, void *arg)
@@ -193,7 +194,8 @@ static void not_begun(weft_agent *agent, void *arg)
         await_at_least(&shared.begun, 1);
         for (int i = 0; i < CALLS; i++)
             futures[i] = start(agent, CALLEE, "count", WEFT_NO_VALUES, i % 3 == 1 ? 1500 : WEFT_FOREVER);
-        /* They have arrived when what was sent behind them is answered: those that have not left would be taken back. */
+        /* They have arrived when what was sent behind them is answered: those that have not left would be taken
+         * back. */
         MUST_BE(weft_rpc_sync(agent, weft_to_rank(CALLEE), "no such", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_NOT_FOUND);
         for (int i = 0; i < CALLS; i++) {
             if (i % 3 == 0)
@@ -218,7 +220,7 @@ static void not_begun(weft_agent *agent, void *arg)
         MUST(cancelled_at(agent) == 2 * CALLS / 3);
 }
 
-/* ---- Together ------------------------------------------------------------------------------------------------------ */
+/* ---- Together ------------------------------------------------------------------------------------------------- */
 
 static void begin(world *w)
 {

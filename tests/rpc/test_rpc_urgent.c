@@ -56,8 +56,8 @@ static void fill_the_queue(weft_agent *agent, void *arg)
         world_sleep_ms(shared.w, 1);
     for (int i = 0; i < ALL; i++) /* those that may wait come first */
         MUST_OK(weft_rpc_async(agent, weft_to_rank(0), names[i / EACH], WEFT_NO_VALUES, NULL, &futures[i]));
-    /* Calls arrive in order, but an inline one is answered before those that came with it are queued: those before the first have
-     * been when the second is. */
+    /* Calls arrive in order, but an inline one is answered before those that came with it are queued: those before
+     * the first have been when the second is. */
     for (int i = 0; i < 2; i++)
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "arrived", WEFT_NO_VALUES, NULL, NULL));
     atomic_store(&shared.open, 1);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_wait_for_room.c - calls without a time limit wait for room in the queue to rank 1, which stands still: some block a handler,
- * others rest between two attempts. Whatever ends the wait wakes every one of them: a missed wake-up would hang the test.
+ * test_rpc_wait_for_room.c - calls without a time limit wait for room in the queue to rank 1, which stands still:
+ * some block a handler, others rest between two attempts. Whatever ends the wait wakes every one of them: a missed
+ * wake-up would hang the test.
  */
 #include "rpc/world.h"
 
@@ -34,7 +35,8 @@ static weft_status run_refuse_once(weft_call *call, void *user)
     return atomic_fetch_add(&refusals, 1) < WAITERS ? WEFT_ERR_BUSY : WEFT_OK;
 }
 
-/* Waits for room at rank 1, for the sake of this call; every other one with retries, whose first attempt waits as well. */
+/* Waits for room at rank 1, for the sake of this call; every other one with retries, whose first attempt waits as
+ * well. */
 static weft_status run_forward(weft_call *call, void *user)
 {
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .wait_for_room = true, .parent = call};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_within.c - calls made for the sake of a call being served: the time limit that travels, cancelling that travels,
- * and failures that arrive with the whole way they came.
+ * test_rpc_within.c - calls made for the sake of a call being served: the time limit that travels, cancelling that
+ * travels, and failures that arrive with the whole way they came.
  */
 #include "rpc/world.h"
 
@@ -13,7 +13,7 @@ static world *the_world;
 static weft_call *_Atomic held[SIZE];
 static atomic_int relays_begun, relays_done, inner_status, bystander_ok;
 
-/* ---- Handlers ------------------------------------------------------------------------------------------------------ */
+/* ---- Handlers ------------------------------------------------------------------------------------------------- */
 
 static weft_status run_hold(weft_call *call, void *user)
 {
@@ -186,7 +186,7 @@ static const weft_function functions[] = {
     {.name = "down the line", .run = run_down_the_line, ANY_RESULTS},
 };
 
-/* ---- What rank 0 does ------------------------------------------------------------------------------------------------ */
+/* ---- What rank 0 does ----------------------------------------------------------------------------------------- */
 
 static int64_t ask(weft_agent *agent, int rank, const char *function)
 {
@@ -407,7 +407,7 @@ static void failures_name_the_function(weft_agent *agent, void *arg)
     }
 }
 
-/* ---- Running ----------------------------------------------------------------------------------------------------------- */
+/* ---- Running -------------------------------------------------------------------------------------------------- */
 
 static void begin(world *w)
 {

@@ -49,7 +49,8 @@ static void run_seat(world *w, int rank)
                                   .fabric = world_fabric_name(w->fabric),
                                   .sim = w->sim,
                                   .rendezvous_timeout_ms = 60000};
-    /* Hundreds of threads of one process, on few cores that have other work: one that waits for its turn is not dead. */
+    /* Hundreds of threads of one process, on few cores that have other work: one that waits for its turn is not
+     * dead. */
     if (w->fabric == WORLD_TCP && w->size > MANY)
         options.death_timeout_ms = 20000;
     if (w->adjust)
@@ -82,8 +83,8 @@ static void run_fiber(weft_sim *sim, int rank, void *arg)
 }
 
 /*
- * Binds a socket to a free port, and does not listen: then the system gives the port to nobody who asks for any, while the store,
- * which binds with SO_REUSEADDR too, still can.
+ * Binds a socket to a free port, and does not listen: then the system gives the port to nobody who asks for any,
+ * while the store, which binds with SO_REUSEADDR too, still can.
  */
 static int reserve_port(int *port)
 {

@@ -66,8 +66,8 @@ void world_leaks_fail(weft_agent_options *options, void *arg);
 
 /*
  * TEST_FABRIC names a fabric to run on instead of tcp; then nothing is simulated.
- * The number of seeds of the simulation to run, of so many: a quarter under AddressSanitizer; two under ThreadSanitizer,
- * where fibers cost a hundred times as much, and have no threads to race. */
+ * The number of seeds of the simulation to run, of so many: a quarter under AddressSanitizer; two under
+ * ThreadSanitizer, where fibers cost a hundred times as much, and have no threads to race. */
 uint64_t world_seeds(uint64_t seeds);
 
 #define WORLD_FUNCTIONS(table) .functions = (table), .function_count = sizeof(table) / sizeof(*(table))

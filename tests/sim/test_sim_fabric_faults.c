@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_sim_fabric_faults.c - faults of one kind of fabric, while the worker's other fabrics work: it fails, never opens,
- * is cut, or refuses registrations.
+ * test_sim_fabric_faults.c - faults of one kind of fabric, while the worker's other fabrics work: it fails, never
+ * opens, is cut, or refuses registrations.
  */
 #include "sim_host.h"
 #include "lanes.h"

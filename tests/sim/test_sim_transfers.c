@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sim_transfers.c - remote reads and writes of the simulated fabric: keys, bounds, bandwidth, closing under way. */
+/* test_sim_transfers.c - remote reads and writes of the simulated fabric: keys, bounds, bandwidth, closing under
+ * way. */
 #include "sim_host.h"
 
 #include <stdlib.h>

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * read_twice.c - does libfabric's tcp provider give the record of a read out twice when the endpoint is closed in the middle
- * of the read? Needs libfabric alone: cc read_twice.c -lfabric. See docs/upstream/libfabric-tcp-read-twice.md.
+ * read_twice.c - does libfabric's tcp provider give the record of a read out twice when the endpoint is closed in
+ * the middle of the read? Needs libfabric alone: cc read_twice.c -lfabric. See
+ * docs/upstream/libfabric-tcp-read-twice.md.
  *
- * An owner and a reader, in one process, on 127.0.0.1. The reader posts one large read, and its endpoint is closed when the
- * first bytes have come in. Then two small reads are posted on a second connection. All of that is done by a child, as it may
- * crash or hang; the parent says what became of it.
+ * An owner and a reader, in one process, on 127.0.0.1. The reader posts one large read, and its endpoint is closed
+ * when the first bytes have come in. Then two small reads are posted on a second connection. All of that is done by
+ * a child, as it may crash or hang; the parent says what became of it.
  */
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>

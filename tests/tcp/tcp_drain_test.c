@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tcp_drain_test.c - a lane is closed in the middle of its reads while this process stands still, or libfabric does not see
- * the end of the lane's socket. libfabric before 1.18.
+ * tcp_drain_test.c - a lane is closed in the middle of its reads while this process stands still, or libfabric does
+ * not see the end of the lane's socket. libfabric before 1.18.
  *
  * libfabric calls the recv, shutdown and getpeername of this file, which behave as `fault` says for the socket that the
  * provider shut down last. The provider's own recv asks for MSG_TRUNC and is left alone.

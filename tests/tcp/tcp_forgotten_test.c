@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tcp_forgotten_test.c - whoever says half a request costs no descriptor for good, however the connection then ends; and no
- * lane pays for it. libfabric 2.1 forgets such sockets.
+ * tcp_forgotten_test.c - whoever says half a request costs no descriptor for good, however the connection then ends;
+ * and no lane pays for it. libfabric 2.1 forgets such sockets.
  */
 #include "net/net_measure.h"
 #include "tcp/tcp_leaks.h"

@@ -44,9 +44,9 @@ static bool all_are_held(const int *fds, int count)
 }
 
 /*
- * A connection beside `count` strangers who have said `bytes`, ten times. The fastest counts, in which the machine's other work hides
- * least of what they cost. Who has said nothing is hung up on after a while; while that was not done, nobody who is through has waited
- * for it. libfabric hangs up itself on those who have said something.
+ * A connection beside `count` strangers who have said `bytes`, ten times. The fastest counts, in which the machine's
+ * other work hides least of what they cost. Who has said nothing is hung up on after a while; while that was not
+ * done, nobody who is through has waited for it. libfabric hangs up itself on those who have said something.
  */
 static void connect_beside(const void *bytes, size_t size, int count)
 {
@@ -123,7 +123,8 @@ static void a_stranger_who_stays_silent_is_hung_up_on(void **state)
     scene_close(s);
 }
 
-/* Whose looks come late, for want of a processor, hangs up late: who calls may have got none either. But in the end it does. */
+/* Whose looks come late, for want of a processor, hangs up late: who calls may have got none either. But in the end
+ * it does. */
 static void who_looks_late_hangs_up_late(void **state)
 {
     scene *s = scene_open();

@@ -2,8 +2,9 @@
 /*
  * tcp_wakeup_test.c - an event whose wake-up is lost is read, not slept over.
  *
- * libfabric 2.1's fi_trywait looks whether the event queue is empty, lets go of its lock, and takes the wake-up back: an event
- * that another thread writes in between shows nowhere. Here a stand-in for fi_trywait writes one there.
+ * libfabric 2.1's fi_trywait looks whether the event queue is empty, lets go of its lock, and takes the wake-up
+ * back: an event that another thread writes in between shows nowhere. Here a stand-in for fi_trywait writes one
+ * there.
  */
 #include "ofi/objects.h"
 #include "base/clock.h"

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * combine_bench.c - what a reduction does to each chunk (src/tensor/combine.h), in place, in this processor's cache and in memory: GB/s, and as a
- * share of what a plain loop moves in the same run, y += x of floats, compiled as these kernels are.
+ * combine_bench.c - what a reduction does to each chunk (src/tensor/combine.h), in place, in this processor's cache
+ * and in memory: GB/s, and as a share of what a plain loop moves in the same run, y += x of floats, compiled as
+ * these kernels are.
  *
- * Of `bytes` an operand both read two and write one: three times as much moves. An average's division reads and writes one. Every element
- * is 1, so that nothing slows down that depends on values.
+ * Of `bytes` an operand both read two and write one: three times as much moves. An average's division reads and
+ * writes one. Every element is 1, so that nothing slows down that depends on values.
  */
 #include "cli.h"
 #include "common/measure.h"

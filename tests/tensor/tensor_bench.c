@@ -2,8 +2,9 @@
 /*
  * tensor_bench.c - the kernels that memory bounds, against a memcpy that moves as many bytes, in the same run.
  *
- * "bytes" is the least that a kernel must read and write; the floor is the time of a memcpy whose source and destination
- * together have that size. Sizes are those of ResNet-50 at 64x64, batch 20, and of the MNIST network, batch 64.
+ * "bytes" is the least that a kernel must read and write; the floor is the time of a memcpy whose source and
+ * destination together have that size. Sizes are those of ResNet-50 at 64x64, batch 20, and of the MNIST network,
+ * batch 64.
  */
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/optim/optim.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_tensor_combine.c - reductions of two elements against one written plainly here: every dtype and kind, any length and place, the
- * values at the edges, every half. Each for the library's kernels and for the same compiled for one processor: bit for bit.
+ * test_tensor_combine.c - reductions of two elements against one written plainly here: every dtype and kind, any
+ * length and place, the values at the edges, every half. Each for the library's kernels and for the same compiled
+ * for one processor: bit for bit.
  */
 #include "tensor/combine.h"
 #include "tensor/dtype.h"
@@ -16,7 +17,7 @@
 #define REDUCES 5
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* ---- The kernels: CMakeLists.txt compiles them for one processor each, under these names --------------------------- */
+/* ---- The kernels: CMakeLists.txt compiles them for one processor each, under these names ---------------------- */
 
 #define FOR_ONE_PROCESSOR(name)                                                                                        \
     void wfi_combine_##name(weft_dtype dtype, weft_op how, void *out, const void *a, const void *b, size_t count);     \
@@ -48,7 +49,7 @@ static int find_kernels(void **state)
     return 0;
 }
 
-/* ---- One element, plainly ------------------------------------------------------------------------------------------ */
+/* ---- One element, plainly ------------------------------------------------------------------------------------- */
 
 /* Every step is stored, so that no compiler joins two. */
 static double f64_of(weft_op how, volatile double a, volatile double b)
@@ -63,7 +64,8 @@ static double f64_of(weft_op how, volatile double a, volatile double b)
     return how == WEFT_OP_PROD ? product : sum;
 }
 
-/* Of floats, which a double holds, it also holds the product; that a sum is rounded twice changes nothing (Figueroa 1995). */
+/* Of floats, which a double holds, it also holds the product; that a sum is rounded twice changes nothing (Figueroa
+ * 1995). */
 static float f32_of(weft_op how, float a, float b)
 {
     return (float)f64_of(how, (double)a, (double)b);
@@ -232,7 +234,7 @@ static void plain_quotient(weft_dtype real, void *at, size_t divisor)
     }
 }
 
-/* ---- Elements: random ones, and those at the edges ----------------------------------------------------------------- */
+/* ---- Elements: random ones, and those at the edges ------------------------------------------------------------ */
 
 /* Floats by their bits: zeros, ones, the least and largest, subnormals, infinities, NaNs of both kinds and signs. */
 static const uint64_t f32_edges[] = {0,          0x80000000, 0x3f800000, 0xbf800000, 1,          0x80000001,
@@ -325,7 +327,7 @@ static void fill(weft_dtype dtype, void *data, size_t count, uint64_t seed)
     }
 }
 
-/* ---- The tests ----------------------------------------------------------------------------------------------------- */
+/* ---- The tests ------------------------------------------------------------------------------------------------ */
 
 enum { LARGEST = 5000, AROUND = 8, ROOM = (LARGEST + 2 * AROUND) * 16 };
 
@@ -353,7 +355,8 @@ static void expect_bytes(const kernels *k, weft_dtype dtype, const char *what, c
              (unsigned long long)should_be[1]);
 }
 
-/* `count` elements, the first of them `first` elements behind an address that suits any dtype. What lies around them stays. */
+/* `count` elements, the first of them `first` elements behind an address that suits any dtype. What lies around them
+ * stays. */
 static void check_combine(const kernels *k, bench *s, weft_dtype dtype, weft_op how, size_t first, size_t count,
                           placement where)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tensor_dtypes.c - every dtype: its storage, its conversions, its text; float16 and bfloat16 against PyTorch's. */
+/* test_tensor_dtypes.c - every dtype: its storage, its conversions, its text; float16 and bfloat16 against
+ * PyTorch's. */
 #include "oracle/formula.h"
 #include "tensor/copy.h"
 #include "tensors.h"
@@ -25,7 +26,7 @@ static weft_tensor *moved(weft_tensor *tensor, weft_dtype dtype) /* instead of `
     return converted;
 }
 
-/* ---- Against PyTorch: tests/oracle/half_oracle.py prints these checksums ------------------------------------------- */
+/* ---- Against PyTorch: tests/oracle/half_oracle.py prints these checksums -------------------------------------- */
 
 static const struct {
     weft_dtype dtype;
@@ -104,7 +105,7 @@ static void halves_are_those_of_pytorch(void **state)
     }
 }
 
-/* ---- Rounding ------------------------------------------------------------------------------------------------------ */
+/* ---- Rounding ------------------------------------------------------------------------------------------------- */
 
 static uint16_t half_of(weft_dtype from, const void *value, weft_dtype dtype)
 {
@@ -185,7 +186,7 @@ static void integers_are_rounded_once(void **state)
     assert_int_equal(half_of(WEFT_DTYPE_INT32, &under, WEFT_DTYPE_FLOAT16), 0x7bff);
 }
 
-/* ---- All pairs ----------------------------------------------------------------------------------------------------- */
+/* ---- All pairs ------------------------------------------------------------------------------------------------ */
 
 static bool is_real_float(weft_dtype dtype)
 {
@@ -248,7 +249,7 @@ static void floats_saturate_in_narrow_integers(void **state)
     }
 }
 
-/* ---- Complex ------------------------------------------------------------------------------------------------------- */
+/* ---- Complex -------------------------------------------------------------------------------------------------- */
 
 static void complex_converts_to_complex_alone(void **state)
 {
@@ -272,7 +273,7 @@ static void complex_converts_to_complex_alone(void **state)
     weft_tensor_unref(back);
 }
 
-/* ---- Storage, text ------------------------------------------------------------------------------------------------- */
+/* ---- Storage, text -------------------------------------------------------------------------------------------- */
 
 static void each_dtype_has_a_size_and_a_name(void **state)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tensor_edges.c - small kernels by hand-computed values, text, empty and huge shapes, arguments that do not fit. */
+/* test_tensor_edges.c - small kernels by hand-computed values, text, empty and huge shapes, arguments that do not
+ * fit. */
 #include "check_gradients.h"
 #include "tensors.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tensor_gemm.c - the product that all others are made of, by whichever library computes it, against plain loops. */
+/* test_tensor_gemm.c - the product that all others are made of, by whichever library computes it, against plain
+ * loops. */
 #include "tensor/cpu/product/gemm.h"
 #include "tensor/parallel.h"
 

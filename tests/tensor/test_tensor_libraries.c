@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_tensor_libraries.c - the host program's numbers of threads for OpenMP and OpenBLAS are the same before and after weft's
- * operators, while these run with weft's own.
+ * test_tensor_libraries.c - the host program's numbers of threads for OpenMP and OpenBLAS are the same before and
+ * after weft's operators, while these run with weft's own.
  */
 #include "children.h"
 #include "check_gradients.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_tensor_no_memory.c - each allocation in turn fails: an error comes back, nothing leaks (AddressSanitizer looks), and
- * the next try works. The linker puts the functions below in the place of the library's.
+ * test_tensor_no_memory.c - each allocation in turn fails: an error comes back, nothing leaks (AddressSanitizer
+ * looks), and the next try works. The linker puts the functions below in the place of the library's.
  */
 #include "check_gradients.h"
 #include "tensors.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tensor_openblas.c - OpenBLAS is loaded by the first operator that needs it. If it cannot be loaded, products fail. */
+/* test_tensor_openblas.c - OpenBLAS is loaded by the first operator that needs it. If it cannot be loaded, products
+ * fail. */
 #include "children.h"
 #include "check_gradients.h"
 #include "tensor/cpu/product/product.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake_plugin.c - a plugin for hwloc that bears the name of a real one (COMPONENT, by the build) and says in the file named by
- * FAKE_PLUGIN_LOG what hwloc does with it: "loaded" when it is registered, "asked" when it is told to look for devices, which is
- * where the real ones open connections and start drivers.
+ * fake_plugin.c - a plugin for hwloc that bears the name of a real one (COMPONENT, by the build) and says in the
+ * file named by FAKE_PLUGIN_LOG what hwloc does with it: "loaded" when it is registered, "asked" when it is told to
+ * look for devices, which is where the real ones open connections and start drivers.
  */
 #include <hwloc.h>
 #include <hwloc/plugins.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_topo_described.c - machines that are described to hwloc instead of being there. hwloc is asked once in a process, so
- * each fact is checked in a child, whose exit status says how it went.
+ * test_topo_described.c - machines that are described to hwloc instead of being there. hwloc is asked once in a
+ * process, so each fact is checked in a child, whose exit status says how it went.
  */
 #include "children.h"
 #include "topo/topo.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_topo_memory.c - the wish for a NUMA node. The first one counts in a process: each fact has a child of its own. */
+/* test_topo_memory.c - the wish for a NUMA node. The first one counts in a process: each fact has a child of its
+ * own. */
 #include "children.h"
 #include "topo/memory.h"
 #include "unit.h"

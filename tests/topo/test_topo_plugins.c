@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_topo_plugins.c - hwloc's plugins do nothing that weft does not need, and loading hwloc is bounded. The plugins are made by
- * fake_plugin.c, in the folder that the first argument names. hwloc is asked once in a process: each fact has a child of its own.
+ * test_topo_plugins.c - hwloc's plugins do nothing that weft does not need, and loading hwloc is bounded. The
+ * plugins are made by fake_plugin.c, in the folder that the first argument names. hwloc is asked once in a process:
+ * each fact has a child of its own.
  */
 #include "children.h"
 #include "topo/topo.h"

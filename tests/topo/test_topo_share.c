@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_topo_share.c - the part of a machine that a process takes for its own: control groups of both versions, written into a
- * folder that stands for the machine, masks, and what launchers say.
+ * test_topo_share.c - the part of a machine that a process takes for its own: control groups of both versions,
+ * written into a folder that stands for the machine, masks, and what launchers say.
  */
 #include "topo/cgroup.h"
 #include "topo/quota.h"

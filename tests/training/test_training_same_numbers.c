@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_training_same_numbers.c - one update by N trainers through real calls equals one step of a single process on the joined
- * batch, with momentum, over several steps: on sim and on tcp, with the model landing in the trainers' own parameters. The
- * model's largest tensors are over the inline limit, its smallest under it.
+ * test_training_same_numbers.c - one update by N trainers through real calls equals one step of a single process on
+ * the joined batch, with momentum, over several steps: on sim and on tcp, with the model landing in the trainers'
+ * own parameters. The model's largest tensors are over the inline limit, its smallest under it.
  */
 #include "rpc/world.h"
 #include "make.h"
