@@ -75,8 +75,8 @@ typedef struct weft_agent_options {
     const weft_function *functions;
     size_t function_count;
 
-    /* Use the fields rank and world_size. If false, both come from RANK and WORLD_SIZE, or the variables of Open
-     * MPI, PMI (MPICH, Hydra) or Slurm, or PMIx (prterun). `job` overrides all of these. */
+    /* True: the fields rank and world_size are used. False: both come from RANK and WORLD_SIZE, or the variables of
+     * Open MPI, PMI (MPICH, Hydra) or Slurm, or PMIx (prterun). `job` overrides all of these. */
     bool has_rank;
     int rank;         /* 0..world_size - 1, or WEFT_ANY_RANK */
     int world_size;   /* 1..65,536 */
@@ -118,8 +118,8 @@ typedef struct weft_agent_options {
     /* Name or address of the network interface; WEFT_IFACE. Default: tcp takes the interface on the route to
      * master_addr, verbs takes the nearest RDMA device that has an address. */
     const char *iface;
-    /* Ports to listen on for peers: a range "low-high", each 1 to 65535, or one port from 1024 on. Each rank of a host
-     * needs one for each fabric that has ports. WEFT_PORTS; default: any. */
+    /* Ports to listen on for peers: a range "low-high" within 1 to 65535, or one port, which must be 1024 or more.
+     * Each rank of a host needs one port for each fabric that has ports. WEFT_PORTS; default: any. */
     const char *ports;
     weft_sim *sim; /* the simulated world (weft/sim.h); with simulated fabrics only */
 
@@ -175,8 +175,8 @@ typedef struct weft_agent_options {
     /* Write the metrics as Prometheus text to this file every 5 seconds, and the output of weft_debug_dump to a second
      * one, with ".json" behind the name; WEFT_METRICS. "%r" and "%p" as in trace_file. Each file is written beside the
      * old one and renamed. Closing the agent removes both files. A killed worker leaves both, and perhaps one that
-     * ends in ".tmp". If the path exists and is no regular file, or with no_threads, opening fails with
-     * WEFT_ERR_INVALID. In the simulation nothing is written. */
+     * ends in ".tmp". Opening fails with WEFT_ERR_INVALID if the path exists and is no regular file, or if
+     * no_threads is set. In the simulation nothing is written. */
     const char *metrics_file;
 
     weft_membership_fn on_membership; /* called for each weft_member_event */
@@ -230,8 +230,8 @@ static inline WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_option
  *   In an elastic job it returns when rank 0 ends the job (weft_agent_end_job), however few workers there are.
  * The agent stays open: the program may read its statistics, make calls, serve again, and must close it.
  *
- * While this worker serves or closes, its batches do not wait for callers that serve or close themselves
- * (weft/batch.h), although handlers there may still call. If calls of handlers shall fill a batch, set its wait_us.
+ * While this worker serves or closes, its batches do not wait for calls of workers that also serve or close
+ * (weft/batch.h). Handlers of those workers may still call: if such calls shall fill a batch, set its wait_us.
  *
  * Returns WEFT_OK in the two cases above, or
  *   WEFT_ERR_TIMEOUT: wait_ms has passed.
@@ -252,8 +252,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t 
  *   Another worker of an elastic job announces at once that it is leaving (WEFT_MEMBER_LEAVING). Then it waits until
  *   its own calls are answered, its group operations have ended, the calls that it serves are finished, and their
  *   answers have arrived. New calls to it fail at their callers with WEFT_ERR_PEER_LEFT. For half a second this
- *   worker still serves calls that were already sent, and calls that handlers make to serve a call of this worker
- *   (option `parent`). After that these fail with WEFT_ERR_PEER_LEFT too.
+ *   worker still serves two kinds of calls: those that were already sent, and those that a handler makes while it
+ *   serves a call of this worker (option `parent`). After that these fail with WEFT_ERR_PEER_LEFT too.
  *   After weft_agent_end_job on rank 0 it waits for none of these, and returns WEFT_OK.
  *
  * It waits for timeout_ms at most. 0 and all negative values mean no limit, so do not pass a remaining time that may
@@ -455,9 +455,9 @@ typedef struct weft_stats {
     uint64_t calls_served;
     uint64_t bytes_sent;     /* payload of tensors and values sent, large and small */
     uint64_t bytes_received; /* payload of tensors and values received */
-    /* Payload above the inline limit that weft copied: strings, bytes, tensors copied to landing places in a call to
-     * this worker itself, rows of batches (docs/batches.md). If the tensors of a call have at most 32 KiB, over tcp
-     * 128 KiB, they are copied into a message and out of it. Other tensors are not copied. */
+    /* Payload that weft copied. Tensors of a call are copied into a message and out of it if together they have at
+     * most 32 KiB (over tcp 128 KiB); these copies do not count. These do: strings and bytes of more than that,
+     * tensors copied to landing places in a call to this worker itself, and rows of batches (docs/batches.md). */
     uint64_t bytes_copied;
     uint64_t bytes_packed;     /* non-contiguous tensors, copied before sending */
     uint64_t frames_sent;      /* frames for messages; one frame may hold several messages */

@@ -158,10 +158,10 @@ static inline void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const 
 
 /*
  * Starts a pass from several roots. *out receives its future, which fails as weft_dist_backward; cancelling it ends
- * the pass on all workers. A pass uses all records of closed tapes. Of an open tape it uses the records up to the
- * last call with that tape as its option `tape`. So, before a pass begins, close all tapes whose records it needs,
- * also those of the roots. Several passes may run at once. If they use the same records, all except the last must
- * have `retain`.
+ * the pass on all workers. A pass uses all records of closed tapes. Of an open tape it uses the records that were
+ * made before the last call that had the tape as its option `tape`. So, before a pass begins, close all tapes whose
+ * records it needs, also those of the roots. Several passes may run at once. If they use the same records, all
+ * except the last must have `retain`.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_context_backward_sized(weft_context *context, weft_tensors roots,
                                                                 const weft_pass_options *options, size_t size,
@@ -189,7 +189,7 @@ static inline WEFT_NODISCARD weft_status weft_rref_backward(weft_rref *root, wef
 
 /*
  * Fetches a copy of the value of a handle, like weft_rref_to_here_async, and links it under options->tape: the
- * backward pass continues at the owner. A leaf that wants a gradient gets it on its own worker. Options and errors
+ * backward pass continues at the owner. The gradient of a leaf is on the worker that has the leaf. Options and errors
  * as for weft_rpc_async.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_fetch_sized(weft_rref *rref, const weft_rpc_options *options, size_t size,

@@ -108,8 +108,8 @@ typedef struct weft_data_parallel_options {
  *   WEFT_ERR_INVALID, at once: a NULL, `uneven` with `reduce`, or an invalid timeout_ms. The group continues: this
  *   member took no part, and the others wait.
  *   WEFT_ERR_INVALID: no parameter wants a gradient, or a parameter or buffer is not on the CPU.
- *   WEFT_ERR_INVALID, on all members: the options or the modules differ. The group continues. *error names the member,
- *   and the first option with both values or the first parameter.
+ *   WEFT_ERR_INVALID, on all members: the options or the modules differ. The group continues. *error names the member
+ *   and what differs first: an option, with both values, or a parameter.
  *   WEFT_ERR_STATE: a member called weft_group_allgather_values with other values instead. The group continues.
  *   WEFT_ERR_DEADLOCK: this thread cannot wait.
  *   WEFT_ERR_MEMORY, and the errors of the group.
@@ -165,8 +165,8 @@ WEFT_API weft_gradients weft_data_parallel_gradients(weft_data_parallel *paralle
  *   WEFT_ERR_STATE: a parameter was unfrozen after the object was created; the group's error names it.
  *   WEFT_ERR_INVALID: NULL.
  *   The errors of the group.
- * After other failures the group has ended. The module then has either this member's values or all values of the
- * member that all others copy; after WEFT_ERR_MEMORY it may have a mixture.
+ * After other failures the group has ended. The module then has either the values that this member had, or
+ * the values of the member from which all copy; after WEFT_ERR_MEMORY it may have a mixture.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_data_parallel_join(weft_data_parallel *parallel);
 

@@ -126,9 +126,9 @@ WEFT_API double weft_dist_optimizer_lr(const weft_dist_optimizer *optimizer);
 /*
  * The state at all owners, copied to this worker, in the form of weft_optimizer_ref_state, ordered by parameter.
  * Parameters are numbered owner by owner: the owners in the order in which they first appear in the list of
- * weft_dist_optimizer_create, and the parameters of each in the order of that list. If the list has all parameters
- * of one owner, then all of the next, a local optimizer over the same list numbers them in the same way. A state, or
- * its file, can then be loaded into either optimizer.
+ * weft_dist_optimizer_create, and the parameters of each in the order of that list. A local optimizer over the same
+ * list numbers them in the same way if the parameters of each owner stand together in the list. Then a state, or its
+ * file, can be loaded into either optimizer.
  */
 typedef struct weft_optimizer_states {
     weft_optimizer_state *items;

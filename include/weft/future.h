@@ -63,7 +63,7 @@ WEFT_API bool weft_future_done(const weft_future *future);
  *   WEFT_ERR_DEADLOCK, at once: the future is not complete, and this thread reads the network for the future's agent,
  *   so that nothing could arrive. This happens in handlers with WEFT_FUNCTION_INLINE, in `land` and in destructors.
  *   Such a function may also run on a thread that can wait; do not rely on that. A program of a simulation
- *   (weft/sim.h) cannot wait for an agent outside of the simulation, nor another thread for a simulated agent.
+ *   (weft/sim.h) cannot wait for an agent outside of the simulation. Other threads cannot wait for an agent inside.
  *
  * Any thread may wait for a future without an agent (weft_future_create(NULL)), but an inline handler that does so
  * blocks the network.
@@ -99,8 +99,8 @@ WEFT_API weft_future *weft_future_then(weft_future *future, weft_then_fn fn, voi
 /*
  * Makes a future that completes when all `count` listed futures are complete, and succeeds even if these have
  * failed. Its payload is an array of `count` pointers to the listed futures (weft_future *), which the new future
- * then references. With `count` 0 it is complete at once. NULL if memory is out. Until it completes it holds no
- * references: if a listed future is freed before it completes, the new future fails with WEFT_ERR_CANCELLED.
+ * then references. With `count` 0 it is complete at once. NULL if memory is out. Until the new future is
+ * complete it holds no references: if you free a listed future earlier, the new one fails with WEFT_ERR_CANCELLED.
  */
 WEFT_API weft_future *weft_future_when_all(weft_future *const *futures, size_t count);
 

@@ -21,8 +21,8 @@
  *
  * A function with _async starts the operation, and returns a future that completes when this worker's part is done.
  * The function without _async waits until then. Operations of different groups are independent. Operations of one
- * group may overlap. A member may be up to 64 operations ahead of a member to which it sends, and in shared memory
- * (docs/groups.md) one ahead of every other member; otherwise it waits.
+ * group may overlap. A member that is too far ahead waits: at most 64 operations ahead of a member to which it sends,
+ * and in shared memory (docs/groups.md) at most one operation ahead of any member.
  *
  * TENSORS of an operation are on the CPU. Dtypes and element counts must be equal on all members (weft checks this);
  * shapes may differ. The operation references its tensors until it has ended. Until then inputs must not be changed,
@@ -43,7 +43,8 @@
  *   WEFT_ERR_STATE, at once: a function of a carrier called an operation of the group that it carries. The group
  *   continues.
  *   WEFT_ERR_CANCELLED: a member cancelled a future, or closed the group with operations in flight.
- *   WEFT_ERR_BUSY: early messages, or the values of all members, exceed the memory_budget_bytes of a member.
+ *   WEFT_ERR_BUSY: the memory_budget_bytes of a member are too few for the messages of operations that it has not
+ *   called yet, or for the values of all members (weft_group_allgather_values).
  *   WEFT_ERR_DEADLOCK, from functions that wait: this thread cannot wait (weft_future_wait). The call took no part in
  *   an operation.
  *   WEFT_ERR_UNREACHABLE, WEFT_ERR_MEMORY, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST.
@@ -57,9 +58,9 @@
  * that it needs has arrived. All other operations fail.
  *
  * THREADS. Any thread may call these functions at any time. Exception: while weft_group_close runs, other threads
- * may not be in a function of that group. A thread that already waits for an operation may go on; its wait returns
- * WEFT_ERR_CANCELLED. Threads that use groups at the same time need one group each, because all members must call
- * operations in the same order.
+ * may not call a function of that group. A thread that waits for an operation when weft_group_close is called may
+ * continue to wait, and gets WEFT_ERR_CANCELLED. Threads that use groups at the same time need one group each,
+ * because all members must call operations in the same order.
  *
  * timeout_ms: 0 is the agent's default for calls, WEFT_FOREVER is no limit. The limit includes the time that an
  * operation waits for earlier ones.

@@ -60,7 +60,7 @@ WEFT_BEGIN_C
 /* --- options --- */
 /* How a step changes a parameter (UPDATES above). */
 typedef enum weft_update {
-    WEFT_UPDATE_DEFAULT = 0,  /* parameters of modules beside if anything holds their values; others in place */
+    WEFT_UPDATE_DEFAULT = 0,  /* beside for a module's parameter whose value has other references; else in place */
     WEFT_UPDATE_IN_PLACE = 1, /* all in place */
     WEFT_UPDATE_BESIDE = 2,   /* all beside; WEFT_ERR_UNSUPPORTED for tensors that are not parameters of modules */
 } weft_update;
@@ -73,7 +73,7 @@ typedef enum weft_update {
 typedef struct weft_sgd_options {
     double momentum;
     double dampening;
-    double weight_decay;  /* unless said otherwise, weight_decay adds weight_decay p to the gradient */
+    double weight_decay;  /* weight_decay * p is added to the gradient, unless said otherwise */
     bool nesterov;        /* needs momentum > 0 and dampening 0 */
     uint64_t reserved[4]; /* 0: room for later fields */
 } weft_sgd_options;

@@ -130,12 +130,12 @@ typedef struct weft_rpc_options {
     weft_retry retry;
     weft_item_fn on_item; /* receives items of the results; NULL: the handler cannot send items */
     void *item_arg;       /* passed to on_item */
-    /* A tape of a distributed context (weft/context.h): the call takes part in that context. NULL: none. The
-     * backward pass continues on the other worker for each argument that this tape has recorded or that requires a
-     * gradient, and for each result that the handler's tape has recorded. The tape is used until the function that
-     * makes the call returns, by one thread at a time. The order of the calls on a tape can change gradients by
-     * rounding (weft_context_tape). A call to this worker itself cannot use both `tape` and `land`
-     * (WEFT_ERR_UNSUPPORTED). */
+    /* A tape of a distributed context (weft/context.h): the call takes part in that context. NULL: none. A
+     * backward pass then crosses the call. It enters the callee by the results that the handler's tape has recorded,
+     * and returns to this worker by the arguments that this tape has recorded or that require a gradient. The tape
+     * is used until the function that makes the call returns, by one thread at a time. The order of the calls on a
+     * tape can change gradients by rounding (weft_context_tape). A call to this worker itself cannot use both `tape`
+     * and `land` (WEFT_ERR_UNSUPPORTED). */
     weft_tape *tape;
 } weft_rpc_options;
 
@@ -361,8 +361,8 @@ WEFT_API void weft_call_fail(weft_call *call, weft_status code, const char *form
  * Makes the call fail with the error of something that it needed, such as another call. The caller gets
  * WEFT_ERR_REMOTE with the status and the message of `error`, the worker where it occurred first, and the chain of
  * workers, with this worker added (weft_error_hop). If the call has already failed, nothing changes. NULL does
- * nothing. A handler that returns the status of a call that it made with the option `parent`, or of reading a handle
- * among its arguments, has the same effect.
+ * nothing. A handler has the same effect if it returns the status of a failed call that it made with the option
+ * `parent`, or the status of a failed read of a handle from its arguments.
  */
 WEFT_API void weft_call_fail_with(weft_call *call, const weft_error *error);
 /* The code of the first failure of this call, or of its tape; WEFT_OK if there is none. */

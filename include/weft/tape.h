@@ -26,7 +26,7 @@
  * fails with such an error after the next wait for its stream: a copy of a result to the CPU, or weft_tape_wait.
  * Until then the values are undefined, and steps with them may already have changed parameters. If nothing waits
  * before the tape is closed, the error becomes that of its parent; without a parent it is logged. It is also logged
- * if something has waited, and the program closes the tape without asking for its status. If the tape has already
+ * if the program has not asked for the status of the tape before it closes the tape. If the tape has already
  * failed, for example because a later operator was refused, the text of the GPU's error is added to the text of the
  * tape's error.
  *
@@ -71,7 +71,7 @@ typedef struct weft_tape_options {
      *
      * A parameter's gradient is the sum of one share for each use, in the order in which the uses were recorded. If
      * children record at the same time, the last bits of the gradient may differ from run to run. Under a
-     * distributed context they do not differ: what a child recorded is added as if it had been recorded when the
+     * distributed context the bits do not differ: the shares of a child have their place in the order where the
      * child was opened. If a child has failed, its records are dropped, and the parent can still be used, without
      * the child's results. */
     weft_tape *parent;

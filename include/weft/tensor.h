@@ -44,7 +44,8 @@ typedef enum weft_dtype {
     WEFT_DTYPE_INT64 = 2,
     WEFT_DTYPE_INT32 = 3,
     WEFT_DTYPE_UINT8 = 4,
-    /* One byte: 0 is false, any other true. As a number true is 1. weft computes 0 and 1; copies keep the bytes. */
+    /* One byte: 0 is false, any other true. As a number true is 1. Results of operators are 0 or 1; copies
+     * keep the bytes. */
     WEFT_DTYPE_BOOL = 5,
     /* The dtypes below are only for storage and transport: operators have no kernels for them. Convert (weft_tensor_to)
      * to compute. */
@@ -231,8 +232,9 @@ WEFT_API void weft_tensor_wrote(weft_tensor *tensor);
  *   Arguments of calls to other workers, and tensors of group operations, while they are transferred.
  * The function does not wait for weft's kernels, nor for handlers of this worker that have a reference.
  *
- * For a module's parameter or buffer the function waits for readers of its current value. A parameter that was given
- * with weft_call_give is read only when the handler has returned, so until then the function does not wait for it.
+ * For a module's parameter or buffer the function waits for readers of its current value. A parameter that a
+ * handler has given (weft_call_give) has no reader before the handler returns, so until then the function does not
+ * wait for it.
  *
  * Returns WEFT_ERR_TIMEOUT at the limit, and WEFT_ERR_INVALID (NULL; wait_ms below WEFT_FOREVER). An inline handler
  * must not wait, and a handler must not wait for results that it gave itself. With no_threads, use a wait_ms of 0
@@ -280,8 +282,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_tensor_to(weft_tensor *tensor, weft_dty
                                                    weft_error **error);
 
 /* Copies all elements of `source` to `target`. Shapes must be equal (WEFT_ERR_SHAPE). Dtypes and strides may differ, if
- * weft_tensor_to can convert (WEFT_ERR_TYPE). WEFT_ERR_INVALID (NULL). If `target` is a module's parameter or buffer
- * whose value something holds, it gets new memory (WEFT_ERR_MEMORY), and the holders keep the old value. */
+ * weft_tensor_to can convert (WEFT_ERR_TYPE). WEFT_ERR_INVALID (NULL). If `target` is a module's parameter or
+ * buffer, and its value has other references, then `target` gets new memory (WEFT_ERR_MEMORY), and those references
+ * keep the old value. */
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source);
 /* Sets all elements to `value`. */
 WEFT_API void weft_tensor_fill(weft_tensor *target, double value);

@@ -299,6 +299,7 @@ void wfi_host_rings_init(wfi_lane *lane); /* the lane has a segment */
 /* The room in the ring, a multiple of WFI_HOST_ALIGN. False: the peer has written a position that is impossible. */
 bool wfi_host_ring_room(const wfi_host_producer *producer, uint32_t *room);
 void wfi_host_ring_put(wfi_host_producer *producer, const void *data, uint32_t size);
+/* Ends a message: pads it to WFI_HOST_ALIGN, and shows the consumer all that was put. */
 void wfi_host_ring_publish(wfi_host_producer *producer);
 /* Asks the consumer to signal when there is room. Then look for room again before waiting. */
 void wfi_host_ring_want_room(const wfi_host_producer *producer);

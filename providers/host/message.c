@@ -159,7 +159,7 @@ static bool write_message(wfi_lane *lane, wfi_host_op *op, uint32_t room)
     }
     if (op->done == op->size)
         wfi_host_ring_publish(&lane->out);
-    else
+    else /* the rest follows without padding */
         atomic_store_explicit(&lane->out.ring->tail, lane->out.tail, memory_order_release);
     return op->done == op->size;
 }

@@ -581,7 +581,7 @@ static bool wait_unlocked(wfi_operation *operation, wfi_share_stage stage)
     while (!atomic_load_explicit(&share->stop, memory_order_relaxed) &&
            wfi_spin_goes_on(progress, WFI_OTHER, &spinning, now)) {
         if (spin_some(share, spins)) {
-            wfi_spin_came(progress, WFI_OTHER, &spinning, now);
+            wfi_spin_restart(progress, WFI_OTHER, &spinning, now);
             return true;
         }
         now = wfi_now(progress->clock);

@@ -24,7 +24,7 @@ static void progress_for(wfi_progress *progress, wfi_parker *parker, uint64_t de
         size_t count = wfi_progress_round(progress, WFI_WAITER, NULL);
         now = progress->token.round_ns;
         if (wfi_spin_was_busy(progress, &spinning, count))
-            wfi_spin_came(progress, WFI_WAITER, &spinning, now);
+            wfi_spin_restart(progress, WFI_WAITER, &spinning, now);
         else if (!wfi_spin_goes_on(progress, WFI_WAITER, &spinning, now))
             return;
     }
@@ -44,17 +44,18 @@ static void restore_sleep_until(wfi_progress *progress, uint64_t others_ns)
 }
 
 /*
- * Sleeps with the token until an event, until it is unparked, or until_ns. So its event wakes only this thread. False
- * if another thread took the token.
+ * Sleeps until an event of the network, until this thread is unparked, or until_ns. It keeps the token, so that an
+ * event wakes only this thread. False if another thread took the token.
  */
 static bool sleep_with_token(wfi_progress *progress, wfi_parker *parker, uint64_t until_ns)
 {
     bool ours = true;
     if (atomic_exchange(&progress->token.sleeper_taken, true))
-        return true; /* another waiting thread, which has lost the token, uses the sleeper */
+        return true; /* a thread that has lost the token still leaves the sleeper: the caller polls, and tries again */
     if (wfi_park_on_begin(parker, progress->token.unpark_fd)) {
         uint64_t now = wfi_now(progress->clock);
-        /* Another sleeper, which has lost the token and may get it back, sleeps until then. */
+        /* When another thread that sleeps will wake: wfi_token_sleep replaces it by this thread's time, and the other
+         * thread may have the token again before that. */
         wfi_mutex_lock(&progress->lock);
         uint64_t others_ns = progress->sleep_until_ns;
         wfi_mutex_unlock(&progress->lock);
@@ -63,7 +64,7 @@ static bool sleep_with_token(wfi_progress *progress, wfi_parker *parker, uint64_
             ours = wfi_token_sleep(progress, WFI_SLEEPER_WAITER, progress->token.unpark_fd, until_ns);
             now = wfi_now(progress->clock);
             if (ours && wfi_progress_round(progress, WFI_WAITER, NULL))
-                wfi_spin_caught(progress, WFI_WAITER, now);
+                wfi_spin_found_work(progress, WFI_WAITER, now);
         }
         restore_sleep_until(progress, others_ns);
         wfi_park_on_end(parker);
@@ -191,7 +192,7 @@ void wfi_aside_begin(wfi_progress *progress)
 void wfi_aside_end(wfi_progress *progress)
 {
     atomic_fetch_sub(&progress->token.parked, 1);
-    wfi_spin_caught(progress, WFI_OTHER, wfi_now(progress->clock));
+    wfi_spin_found_work(progress, WFI_OTHER, wfi_now(progress->clock));
 }
 
 /* ---- The driver ------------------------------------------------------------------------------------------------ */
@@ -221,6 +222,6 @@ bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
         wfi_watcher_wake(progress);
     (void)wfi_park(parker, deadline_ns);
     atomic_fetch_sub(&progress->token.parked, 1);
-    wfi_spin_caught(progress, WFI_WAITER, wfi_now(progress->clock));
+    wfi_spin_found_work(progress, WFI_WAITER, wfi_now(progress->clock));
     return true;
 }

@@ -365,8 +365,9 @@ void wfi_spin_begin(wfi_spinning *spinning);
 /* After a poll, at now_ns, that found nothing. False: the caller should sleep. Otherwise it spins on. */
 bool wfi_spin_goes_on(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns);
 /* The poll found work: the spin begins anew. */
-void wfi_spin_came(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns);
-void wfi_spin_caught(wfi_progress *progress, wfi_role role, uint64_t now_ns);
+void wfi_spin_restart(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns);
+/* Work was found, perhaps after a sleep: adapts how long the role spins before its next sleep. */
+void wfi_spin_found_work(wfi_progress *progress, wfi_role role, uint64_t now_ns);
 /* Yields the core, unless a recent yield took long. */
 bool wfi_spin_yield(wfi_progress *progress);
 /* Whether the last round, with `count` events, found work. [token] */

@@ -132,7 +132,7 @@ bool wfi_spin_goes_on(wfi_progress *progress, wfi_role role, wfi_spinning *spinn
     return spinning->yields-- > 0 && wfi_spin_yield(progress);
 }
 
-void wfi_spin_caught(wfi_progress *progress, wfi_role role, uint64_t now_ns)
+void wfi_spin_found_work(wfi_progress *progress, wfi_role role, uint64_t now_ns)
 {
     wfi_spin *spin = &progress->token.spin[role];
     uint64_t limit = atomic_load_explicit(&spin->limit_ns, memory_order_relaxed), max = progress->token.spin_max_ns;
@@ -147,10 +147,10 @@ void wfi_spin_caught(wfi_progress *progress, wfi_role role, uint64_t now_ns)
     atomic_store_explicit(&spin->slept_ns, 0, memory_order_relaxed);
 }
 
-void wfi_spin_came(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
+void wfi_spin_restart(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
 {
     if (spinning->yields == WFI_YIELDS)
-        wfi_spin_caught(progress, role, now_ns);
+        wfi_spin_found_work(progress, role, now_ns);
     wfi_spin_begin(spinning);
 }
 

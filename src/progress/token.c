@@ -193,7 +193,7 @@ wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role)
     while (!should_give_way(progress, role)) {
         bool busy = wfi_spin_was_busy(progress, &spinning, wfi_progress_round(progress, role, &mine));
         if (busy)
-            wfi_spin_came(progress, role, &spinning, progress->token.round_ns);
+            wfi_spin_restart(progress, role, &spinning, progress->token.round_ns);
         if (mine)
             break;
         if (busy || wfi_spin_goes_on(progress, role, &spinning, progress->token.round_ns)) {
@@ -209,7 +209,7 @@ wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role)
         if (progress->token.napped)
             spinning.yields = 0; /* one round, and the next nap */
         else if (now - asleep < progress->token.spin_max_ns)
-            wfi_spin_caught(progress, role, now);
+            wfi_spin_found_work(progress, role, now);
     }
     (void)wfi_token_release(progress, role);
     return mine;

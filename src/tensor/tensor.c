@@ -196,10 +196,11 @@ static weft_status check_wrapping(const wfi_wrapping *how, size_t *bytes, char w
     char shape[WFI_WANTED_TEXT];
     size_t align;
     weft_status status = check_geometry(&how->shape, how->dtype, &numel, bytes);
-    if (status == WEFT_OK && how->strides)
+    if (status == WEFT_OK && how->strides) {
         status = reach_of(&how->shape, how->strides, how->dtype, bytes);
-    if (status == WEFT_ERR_INVALID)
-        return refuse_stride(how, why);
+        if (status == WEFT_ERR_INVALID)
+            return refuse_stride(how, why);
+    }
     wfi_tensor_wanted(&how->shape, how->dtype, shape);
     if (status != WEFT_OK) {
         char fault[WFI_NO_TENSOR_TEXT];

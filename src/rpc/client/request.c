@@ -136,7 +136,8 @@ static void write_header(wfi_request *call, uint64_t timeout_ns)
     }
 }
 
-/* Finds the peer: one incarnation of the rank, which must be alive; none for this worker's own rank. [agent lock] */
+/* Finds the peer: one incarnation of the rank, which must be alive; none for this worker's own rank. The store counts
+ * incarnations for all ranks together, so a smaller number joined earlier. [agent lock] */
 static weft_status find_peer(wfi_request *call, int rank, const wfi_call_spec *spec)
 {
     uint32_t incarnation = spec->to.incarnation;
@@ -146,7 +147,7 @@ static weft_status find_peer(wfi_request *call, int rank, const wfi_call_spec *s
     call->results.peer = call->peer;
     if (is_here && (!incarnation || incarnation == ours))
         return WEFT_OK;
-    if (!call->peer && incarnation) /* the table that this worker got when it joined had all that were alive then */
+    if (!call->peer && incarnation) /* joined before this worker: it would be in the table if it were alive */
         return incarnation < ours ? WEFT_ERR_PEER_DEAD : WEFT_ERR_UNREACHABLE;
     if (!call->peer)
         return WEFT_ERR_NOT_FOUND;
