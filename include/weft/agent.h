@@ -102,8 +102,8 @@ typedef struct weft_agent_options {
     /* The port of rank 0's store; MASTER_PORT. If neither is set, `bootstrap`, PMIx (mpirun, prterun, srun
      * --mpi=pmix), PMI 1 (mpiexec of MPICH) or Slurm (srun) tell the workers where rank 0 is. A job of one worker
      * takes a free port. On rank 0 WEFT_ANY_PORT takes a free port. In an elastic job the program can pass that port
-     * (weft_agent_store_port) to the other workers. In a static job use `bootstrap`, because weft_agent_open on rank
-     * 0 returns only when the others have joined. */
+     * (weft_agent_store_port) to the other workers. In a static job that is not possible: weft_agent_open on rank
+     * 0 returns only when the others have joined. There use `bootstrap`. */
     int master_port;
     const weft_bootstrap *bootstrap; /* the program's way to find rank 0 (weft/bootstrap.h); NULL: none */
     /* The job that weft_job_open started; this process is its rank 0. It gives the rank, the world size, the store's
@@ -161,10 +161,10 @@ typedef struct weft_agent_options {
     size_t queue_limit_bytes;
     /* Memory that calls of other workers may hold here: arguments, gradients, results that the caller has not received
      * yet, copies of batches. A call over the budget fails with WEFT_ERR_BUSY. A call whose arguments alone exceed the
-     * budget fails with WEFT_ERR_TOO_LARGE. If a caller does not receive its results, a further result may be
-     * discarded; that call ends with WEFT_ERR_UNKNOWN. WEFT_MEMORY_BUDGET ("512M": K, M, G or T). Default: half of this
-     * worker's share of the memory. The workers of the job on this machine share equally what the machine and its
-     * control groups (cgroups) allow. */
+     * budget fails with WEFT_ERR_TOO_LARGE. If results wait here because their caller does not receive them,
+     * results of its next calls may be discarded; these calls end with WEFT_ERR_UNKNOWN. WEFT_MEMORY_BUDGET ("512M":
+     * K, M, G or T). Default: half of this worker's share of the memory. The workers of the job on this machine
+     * share equally what the machine and its control groups (cgroups) allow. */
     size_t memory_budget_bytes;
 
     /* Observation (docs/metrics.md). */
@@ -201,7 +201,7 @@ typedef struct weft_agent_options {
  * and only *error has to be released. Errors:
  *   WEFT_ERR_INVALID: a bad option or environment variable; or `elastic`, world_size or the secret differs from rank
  *   0's.
- *   WEFT_ERR_EXISTS: the rank, the name, the port of the store, each port of a range, or the name of a function is
+ *   WEFT_ERR_EXISTS: the rank, the name, the port of the store, all ports of a range, or the name of a function are
  *   taken already.
  *   WEFT_ERR_RENDEZVOUS: workers did not join in time; the error names their ranks.
  *   WEFT_ERR_PROTOCOL: the store has another version of the protocol.
@@ -231,7 +231,8 @@ static inline WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_option
  * The agent stays open: the program may read its statistics, make calls, serve again, and must close it.
  *
  * While this worker serves or closes, its batches do not wait for calls of workers that also serve or close
- * (weft/batch.h). Handlers of those workers may still call: if such calls shall fill a batch, set its wait_us.
+ * (weft/batch.h). Handlers of those workers may still call. A batch that shall wait for their calls needs
+ * its option wait_us.
  *
  * Returns WEFT_OK in the two cases above, or
  *   WEFT_ERR_TIMEOUT: wait_ms has passed.
@@ -441,7 +442,8 @@ WEFT_API uint64_t weft_agent_now_ns(const weft_agent *agent);
  * Prints what the agent holds as one JSON object. It has the workers, this worker's values with the workers that hold
  * handles to them, and its handles to values of others (confirmed or not). It also has the calls that this worker made
  * or serves, the groups with their operations, and contexts of distributed autograd and their passes.
- * Allowed at any time. WEFT_ERR_IO, WEFT_ERR_MEMORY, WEFT_ERR_INVALID (NULL).
+ * Any thread, also in handlers. WEFT_ERR_IO, WEFT_ERR_MEMORY, WEFT_ERR_INVALID (NULL), WEFT_ERR_STATE (in a child of
+ * fork).
  */
 WEFT_API WEFT_NODISCARD weft_status weft_debug_dump(const weft_agent *agent, FILE *to);
 
@@ -456,8 +458,8 @@ typedef struct weft_stats {
     uint64_t bytes_sent;     /* payload of tensors and values sent, large and small */
     uint64_t bytes_received; /* payload of tensors and values received */
     /* Payload that weft copied. Tensors of a call are copied into a message and out of it if together they have at
-     * most 32 KiB (over tcp 128 KiB); these copies do not count. These do: strings and bytes of more than that,
-     * tensors copied to landing places in a call to this worker itself, and rows of batches (docs/batches.md). */
+     * most 32 KiB (over tcp 128 KiB); these copies do not count. Other copies count: strings and bytes of more than
+     * that, tensors copied to landing places in a call to this worker itself, and rows of batches (docs/batches.md). */
     uint64_t bytes_copied;
     uint64_t bytes_packed;     /* non-contiguous tensors, copied before sending */
     uint64_t frames_sent;      /* frames for messages; one frame may hold several messages */

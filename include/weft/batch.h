@@ -28,7 +28,7 @@
  * BEGIN. If fewer than `in_flight` batches run, a batch begins at the first of these moments: it has `size` calls;
  * `wait_us` has passed since its first call; it has a call of each expected caller (`callers`). While this worker
  * serves or closes (weft_agent_serve, weft_agent_close), other workers that serve or close are not expected callers.
- * Without `callers`, a batch of such a worker begins as soon as no other worker can add a call to it. If too many
+ * Without `callers`, a batch then begins as soon as no other worker can add a call to it. If too many
  * calls wait (`queue`), further calls fail with WEFT_ERR_BUSY. A waiting call that is cancelled, reaches its
  * deadline or loses its caller is removed.
  *

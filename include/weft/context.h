@@ -114,8 +114,8 @@ static inline weft_tape *weft_context_tape(weft_context *context, const weft_tap
 
 /*
  * Sets hooks for leaves on this worker (weft/hooks.h). Each pass over the context that begins from now on, on any
- * worker, calls them. Exception: weft_dist_backward with a tape that has hooks calls the hooks of that tape. The
- * hooks replace the former ones; NULL: none. The context takes a reference. A handler passes
+ * worker, calls them. Exception: weft_dist_backward with a tape that has hooks of its own calls those instead.
+ * The hooks replace the former ones; NULL: none. The context takes a reference. A handler passes
  * weft_tape_context(weft_call_tape(call)). If a hook begins an operation and returns its future (weft/hooks.h,
  * `wait`), the pass waits for it, unless the pass fails. Any thread. A NULL context does nothing.
  */

@@ -110,7 +110,7 @@ typedef struct weft_data_parallel_options {
  *   WEFT_ERR_INVALID: no parameter wants a gradient, or a parameter or buffer is not on the CPU.
  *   WEFT_ERR_INVALID, on all members: the options or the modules differ. The group continues. *error names the member
  *   and what differs first: an option, with both values, or a parameter.
- *   WEFT_ERR_STATE: a member called weft_group_allgather_values with other values instead. The group continues.
+ *   WEFT_ERR_STATE: a member called weft_group_allgather_values in place of this function. The group continues.
  *   WEFT_ERR_DEADLOCK: this thread cannot wait.
  *   WEFT_ERR_MEMORY, and the errors of the group.
  */
@@ -133,7 +133,7 @@ WEFT_API weft_hooks *weft_data_parallel_hooks(weft_data_parallel *parallel);
 
 /*
  * Switches reduction on (the default) or off. While reduction is off, passes reduce nothing: their gradients are
- * added up on this member. The next pass that begins with reduction on reduces these sums too. The gradients of a
+ * added up on this member. When reduction is on again, the next pass reduces these sums too. The gradients of a
  * pass without reduction are only this member's: do not step with them. All members must switch at the same passes.
  * The last pass before weft_data_parallel_join must reduce.
  */

@@ -21,8 +21,8 @@
  *
  * A function with _async starts the operation, and returns a future that completes when this worker's part is done.
  * The function without _async waits until then. Operations of different groups are independent. Operations of one
- * group may overlap. A member that is too far ahead waits: at most 64 operations ahead of a member to which it sends,
- * and in shared memory (docs/groups.md) at most one operation ahead of any member.
+ * group may overlap. A member may be at most 64 operations ahead of a member to which it sends, and in shared memory
+ * (docs/groups.md) at most one operation ahead of any member. Beyond that its operations wait.
  *
  * TENSORS of an operation are on the CPU. Dtypes and element counts must be equal on all members (weft checks this);
  * shapes may differ. The operation references its tensors until it has ended. Until then inputs must not be changed,
@@ -97,8 +97,9 @@ WEFT_BEGIN_C
  * fails on another, the group of the first ends with the same error, at the latest in its first operation. Nothing
  * of a failed attempt is remembered: all members call the function again. When the time limit of the member with the
  * lowest rank passes, the waiting calls of the others fail too, even if they have time left. The time limit of
- * another member ends only that member's call. So repeat the call until a deadline of the program, not a fixed
- * number of times. The function may return up to a second after its limit. weft_agent_wake does not end it.
+ * another member ends only that member's call. A repeated call can therefore fail early several times: repeat it
+ * until a deadline of the program, not a fixed number of times. The function may return up to a second after its
+ * limit. weft_agent_wake does not end it.
  *
  * In an elastic job the function waits for ranks of which this worker has not heard, within its limit. If this
  * worker believes that the worker of a rank has died or left, the function asks the store, within the limit, whether
@@ -110,13 +111,13 @@ WEFT_BEGIN_C
  *   WEFT_ERR_TIMEOUT: *error names the members for which the call has waited: on the member with the lowest rank all
  *   missing ones, on the others often only the member with the lowest rank.
  *   WEFT_ERR_INVALID: an argument, or a rule in WEFT_ALGORITHMS (weft_group_set_algorithms). Also, on all members,
- *   if a member gave other ranks; *error names that member. If the lowest ranks of the lists differ, the code is
- *   WEFT_ERR_TIMEOUT instead.
+ *   if a member gave other ranks; *error names that member. The code is WEFT_ERR_TIMEOUT instead if the lists have
+ *   other lowest ranks, or if not all members have called in time.
  *   WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_UNREACHABLE: a member; *error names it.
  *   WEFT_ERR_NOT_FOUND: no such rank, or this worker has not heard of a worker with it in time.
  *   WEFT_ERR_EXISTS: the name is in use, or another thread is opening a group of that name.
- *   WEFT_ERR_BUSY: more than 64 groups that this worker opens wait for the same other worker.
- *   WEFT_ERR_DEADLOCK: this thread cannot wait (weft_future_wait), as most threads that run inline handlers.
+ *   WEFT_ERR_BUSY: this worker opens more than 64 groups at once that wait for the same other worker.
+ *   WEFT_ERR_DEADLOCK: this thread cannot wait (weft_future_wait). Most threads that run inline handlers cannot.
  *   WEFT_ERR_STATE: in a child of fork(2).
  *   WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
  */

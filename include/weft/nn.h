@@ -26,9 +26,9 @@
  *
  * OWNERSHIP. A constructor gives the caller one reference, in *out. WEFT_ERR_INVALID: an argument is wrong. *error,
  * if `error` is not NULL, receives the argument with its value; you release it. (Dimensions of weft_flatten_create
- * and the softmax modules are checked when the module runs.) WEFT_ERR_MEMORY: memory is out. A function that takes a
- * child takes over the caller's reference, even if it fails. Parameters, buffers, children and names are borrowed
- * from their module.
+ * and the softmax modules, and the sizes of pools, are checked when the module runs.) WEFT_ERR_MEMORY: memory is
+ * out. A function that takes a child takes over the caller's reference, even if it fails. Parameters, buffers,
+ * children and names are borrowed from their module.
  *
  * THREADS. One thread builds a module. After that several threads may run it at once, each on its own tape. This
  * holds in train mode too: no update of batch norm's running statistics is lost. Steps with WEFT_UPDATE_BESIDE

@@ -302,9 +302,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_optimizer_apply(weft_optimizer *optimiz
 /*
  * Waits until the GPUs have done the steps of the optimizer. On the CPU steps are done when they return. On a GPU, rows
  * of a sparse gradient are checked while the GPU steps, and a step ignores a row outside the parameter. This function
- * then returns WEFT_ERR_INVALID, and *error, if `error` is not NULL, receives the error that
- * weft_optimizer_check_gradients has for such a row on the CPU; you release it. If something else waits for the GPU
- * first, all further steps fail with WEFT_ERR_INVALID until weft_optimizer_wait has returned the error.
+ * then returns WEFT_ERR_INVALID, and *error, if `error` is not NULL, receives the same text as
+ * weft_optimizer_check_gradients would give on the CPU; you release it. If the program waits for the GPU in another
+ * way before that, all further steps fail with WEFT_ERR_INVALID until weft_optimizer_wait has returned the error.
  * WEFT_ERR_SYSTEM.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_wait(weft_optimizer *optimizer, weft_error **error);

@@ -85,9 +85,9 @@ static inline WEFT_NODISCARD weft_status weft_remote_call_async(weft_tape *tape,
 }
 
 /*
- * Handles to the parameters of `module`, in the module's order, as values of type WEFT_TYPE_RREF: to fetch some, or
- * to optimize only some. (To optimize all, pass the handle to the module.) Waits; you release the list. The list is
- * fetched in pages of 1,000, so *out may have more values than one call takes (WEFT_MAX_VALUES);
+ * Handles to the parameters of `module`, in the module's order, as values of type WEFT_TYPE_RREF. Use them to fetch
+ * or to optimize some parameters. (To optimize all, pass the handle to the module.) Waits; you release the list. The
+ * list is fetched in pages of 1,000, so *out may have more values than one call takes (WEFT_MAX_VALUES);
  * weft_dist_optimizer_create accepts all of them. Errors as weft_rpc_sync. WEFT_ERR_PROTOCOL: the owner's pages
  * contradict each other.
  */

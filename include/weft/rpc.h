@@ -362,7 +362,7 @@ WEFT_API void weft_call_fail(weft_call *call, weft_status code, const char *form
  * WEFT_ERR_REMOTE with the status and the message of `error`, the worker where it occurred first, and the chain of
  * workers, with this worker added (weft_error_hop). If the call has already failed, nothing changes. NULL does
  * nothing. A handler has the same effect if it returns the status of a failed call that it made with the option
- * `parent`, or the status of a failed read of a handle from its arguments.
+ * `parent`, or of weft_rref_local_value or weft_rref_local_typed for a handle of its arguments.
  */
 WEFT_API void weft_call_fail_with(weft_call *call, const weft_error *error);
 /* The code of the first failure of this call, or of its tape; WEFT_OK if there is none. */

@@ -224,17 +224,17 @@ WEFT_API void *weft_tensor_data(const weft_tensor *tensor);
 WEFT_API void weft_tensor_wrote(weft_tensor *tensor);
 
 /*
- * Waits until no transfer reads the storage of `tensor`, at most wait_ms (0: not at all; or WEFT_FOREVER). Other
- * tensors may be views of that storage. After WEFT_OK the contents may be changed, unless a new reader has begun. Only
- * your own lock prevents new readers (weft_call_give shows how). These are readers:
+ * Waits until no transfer reads the storage of `tensor`, at most wait_ms (0: not at all; or WEFT_FOREVER). That
+ * includes transfers of other tensors that are views of the storage. After WEFT_OK the contents may be changed,
+ * unless a new reader has begun. Only your own lock prevents new readers (weft_call_give shows how). These are
+ * readers:
  *   Results of calls, from weft_call_give until the caller has received them or the call has failed.
  *   Items, from weft_call_send_item until on_item has returned.
  *   Arguments of calls to other workers, and tensors of group operations, while they are transferred.
  * The function does not wait for weft's kernels, nor for handlers of this worker that have a reference.
  *
- * For a module's parameter or buffer the function waits for readers of its current value. A parameter that a
- * handler has given (weft_call_give) has no reader before the handler returns, so until then the function does not
- * wait for it.
+ * For a module's parameter or buffer the function waits for readers of its current value. If a handler gives a
+ * parameter with weft_call_give, the reading begins when the handler returns, not earlier.
  *
  * Returns WEFT_ERR_TIMEOUT at the limit, and WEFT_ERR_INVALID (NULL; wait_ms below WEFT_FOREVER). An inline handler
  * must not wait, and a handler must not wait for results that it gave itself. With no_threads, use a wait_ms of 0

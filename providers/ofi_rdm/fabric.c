@@ -135,7 +135,8 @@ static void set_port(wfrdm *rdm, int port)
     memcpy(rdm->info->src_addr, &address.storage, rdm->info->src_addrlen);
 }
 
-/* wfi_quiet: libfabric's shm makes a file, and if that exceeds the process's limit of file sizes there is a SIGXFSZ. */
+/* wfi_nosignal: libfabric's shm makes a file, and if that exceeds the process's limit of file sizes there is a
+ * SIGXFSZ. */
 static int open_endpoint(wfrdm *rdm, int port)
 {
     wfi_nosignal saved;

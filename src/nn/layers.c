@@ -65,6 +65,12 @@ weft_module *wfi_nn_conv2d_create_sized(const weft_conv2d_layer *layer, size_t s
                                  "positive, and groups must divide both numbers of channels",
                                  (long long)layer->in_channels, (long long)layer->out_channels,
                                  (long long)layer->kernel[0], (long long)layer->kernel[1], (long long)groups);
+    const weft_conv2d_options *o = &layer->how;
+    for (int i = 0; i < 2; i++)
+        if (o->stride[i] < 0 || o->padding[i] < 0 || o->dilation[i] < 0)
+            return wfi_module_refuse(error, "Conv2d",
+                                     "stride %lld, padding %lld, dilation %lld of dimension %d: none can be negative",
+                                     (long long)o->stride[i], (long long)o->padding[i], (long long)o->dilation[i], i);
     weft_shape shape = WEFT_SHAPE(layer->out_channels, layer->in_channels / groups, layer->kernel[0], layer->kernel[1]);
     int64_t numel;
     if (!wfi_shape_numel(&shape, &numel))

@@ -92,7 +92,8 @@ static weft_status run_create(weft_call *call, void *user)
     if (!status) {
         weft_call_give_object(call, &wfi_remote_part_type, made);
     } else {
-        weft_call_fail(call, status, "%s", error ? weft_error_message(error) : weft_status_text(status));
+        if (error) /* otherwise the status is that of a handle whose value could not be made, or is of another type */
+            weft_call_fail(call, status, "%s", weft_error_message(error));
         if (made)
             wfi_remote_part_drop(made);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_remote_many.c - modules with more parameters than one list has values (WEFT_MAX_VALUES): handles to all, and an
- * optimizer over all.
+ * optimizer over all. An optimizer over handles to no module.
  */
 #include "rpc/inside.h"
 #include "rpc/world.h"
@@ -214,5 +214,50 @@ WORLD_TEST(many_parameters, 1, 1, .size = WORKERS)
 WORLD_TEST(many_parameters_over_links_that_break, 1, 0, .size = WORKERS)
 WORLD_TEST(many_parameters_and_a_death, 4, 0, .size = WORKERS, .close_may_fail = true)
 
+static weft_status make_cold(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_fail(call, WEFT_ERR_INVALID, "the soup is too cold");
+    return WEFT_ERR_INVALID;
+}
+
+static weft_status make_text(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_string("no module")));
+    return WEFT_OK;
+}
+
+static const weft_function makers[] = {
+    {.name = "cold", .run = make_cold},
+    {.name = "text", .gives = {WEFT_TYPE_STRING}, .run = make_text},
+};
+
+/* The optimizer is often the first to use a handle: its error has the reason. */
+static void an_optimizer_over_no_module(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    static const char *const names[] = {"cold", "text", "no such function"}, *const reasons[] = {
+                                                                                 "the soup is too cold",
+                                                                                 "parameter 0 is neither a tensor",
+                                                                                 "\"no such function\""};
+    for (int i = 0; i < 3; i++) {
+        weft_rref *module;
+        weft_error *error = NULL;
+        weft_dist_optimizer *sgd = NULL;
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), names[i], WEFT_NO_VALUES, NULL, &module));
+        MUST(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(module)),
+                                        &(weft_optimizer_spec){.type = &weft_sgd_type}, &sgd, &error));
+        if (!strstr(weft_error_message(error), reasons[i]))
+            fprintf(stderr, "\"%s\" lacks \"%s\"\n", weft_error_message(error), reasons[i]);
+        MUST(strstr(weft_error_message(error), reasons[i]));
+        weft_error_unref(error);
+        weft_rref_unref(module);
+    }
+}
+WORLD_TEST(an_optimizer_over_no_module, 1, 0, .size = WORKERS, WORLD_FUNCTIONS(makers))
+
 UNIT_MAIN(test_many_parameters, test_many_parameters_over_links_that_break, test_many_parameters_and_a_death,
-          test_an_owner_that_lies)
+          test_an_owner_that_lies, test_an_optimizer_over_no_module)

@@ -150,12 +150,12 @@ void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how,
 static void handle_hello(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size)
 {
     wfi_store_message message;
-    weft_status decoded = wfi_store_decode(frame, size, &message);
-    if (decoded == WEFT_ERR_UNSUPPORTED) {
+    weft_status status = wfi_store_decode(frame, size, &message);
+    if (status == WEFT_ERR_UNSUPPORTED) {
         wfi_store_count_refusal(store, "it speaks another version");
         wfi_store_refuse(store, link, WEFT_ERR_PROTOCOL,
                          "this weft speaks another version of the store's protocol than rank 0's");
-    } else if (decoded || message.type != WFI_STORE_HELLO) {
+    } else if (status || message.type != WFI_STORE_HELLO) {
         wfi_store_count_refusal(store, "it sent malformed data");
         wfi_store_hang_up(store, link, 0);
     } else {
@@ -180,10 +180,10 @@ static void handle_proof(wfi_store *store, wfi_store_link *link, const uint8_t *
         return;
     }
     link->stage = WFI_STORE_PROVEN;
-    weft_status decoded = wfi_store_decode(plain, plain_size, &message);
-    if (!decoded && message.type == WFI_STORE_JOIN) {
+    weft_status status = wfi_store_decode(plain, plain_size, &message);
+    if (!status && message.type == WFI_STORE_JOIN) {
         wfi_store_handle_join(store, link, &message, now_ns);
-    } else if (!decoded && message.type == WFI_STORE_RESUME) {
+    } else if (!status && message.type == WFI_STORE_RESUME) {
         wfi_store_handle_resume(store, link, &message, now_ns);
     } else {
         wfi_store_count_refusal(store, "it sent malformed data");
@@ -325,13 +325,13 @@ static void handle_known(wfi_store *store, wfi_store_link *link, const uint8_t *
     int rank = link->rank;
     bool opens = wfi_store_open_frame(link, frame, size, plain, &plain_size) == WEFT_OK;
     bool waits = store->slots[rank].state == WFI_SLOT_WAITING;
-    weft_status decoded = opens ? wfi_store_decode(plain, plain_size, &message) : WEFT_ERR_PROTOCOL;
+    weft_status status = opens ? wfi_store_decode(plain, plain_size, &message) : WEFT_ERR_PROTOCOL;
     if (waits) {
-        handle_waiting(store, link, decoded ? NULL : &message, now_ns);
+        handle_waiting(store, link, status ? NULL : &message, now_ns);
     } else if (!opens) {
         wfi_store_count_refusal(store, "a member's frame was changed on its way");
         cut_off(store, link, now_ns);
-    } else if (decoded) {
+    } else if (status) {
         wfi_store_declare_dead(store, rank, "it sent the store malformed bytes");
     } else {
         handle_member(store, link, &message, now_ns);

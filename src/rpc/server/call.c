@@ -39,7 +39,7 @@ bool wfi_serve_signature_fits(const weft_type *types, weft_args values, char *pr
         }
     }
     if (i < values.count)
-        snprintf(problem, room, "%zu values where the signature ends after %zu", values.count, i);
+        snprintf(problem, room, "%zu values where the signature (takes, gives) ends after %zu", values.count, i);
     return i >= values.count;
 }
 
