@@ -381,21 +381,21 @@ void wfi_early_forget(weft_group *group); /* all */
 
 /* ---- send.c: messages to members. All [agent lock] --------------------------------------------------------------- */
 
-enum wfi_group_message_type {
-    WFI_DATA = 1,
-    WFI_ACK,
-    WFI_ASK,
-    WFI_BEGUN,
-    WFI_QUERY,
-    WFI_STATE,
-    WFI_OVER,
-    WFI_SHARE,
-    WFI_READY,
-    WFI_GO,
-    WFI_JOIN, /* from here on: of a group that is not open yet */
-    WFI_LEAVE,
-    WFI_FAILED,
-    WFI_CREATED
+enum wfi_group_message_type { /* the head of send.c describes each */
+                              WFI_DATA = 1,
+                              WFI_ACK,
+                              WFI_ASK,
+                              WFI_BEGUN,
+                              WFI_QUERY,
+                              WFI_STATE,
+                              WFI_OVER,
+                              WFI_SHARE,
+                              WFI_READY,
+                              WFI_GO,
+                              WFI_JOIN, /* from here on: of a group that is not open yet */
+                              WFI_LEAVE,
+                              WFI_FAILED,
+                              WFI_CREATED
 };
 /* Of WFI_SHARE: see sharing.c; WAKE: share.c */
 typedef enum wfi_share_message_type {
