@@ -97,7 +97,11 @@ static weft_status copy_between(int to_device, void *to, int from_device, const 
                                   wfi_cuda_context(from_device), size, reader->driver);
     wfi_cuda_leave();
     status = wfi_cuda_status(error, "copying between devices");
-    return status == WEFT_OK ? wfi_stream_follow_peer(writer, reader) : status;
+    if (status == WEFT_OK)
+        status = wfi_stream_follow_peer(writer, reader);
+    if (status != WEFT_OK)
+        (void)wfi_stream_wait(reader); /* the caller frees the destination: the copy must not run later */
+    return status;
 }
 
 weft_status wfi_cuda_copy(int to_device, void *to, wfi_memory_kind from_kind, int from_device, const void *from,

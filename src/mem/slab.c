@@ -96,9 +96,21 @@ weft_status wfi_slab_setting(int64_t *keep_mb, weft_error **error)
     return wfi_env_i64("WEFT_SLAB_KEEP_MB", 0, INT64_MAX >> 20, keep_mb, error);
 }
 
+/* The lock is held during every fork, so that the lists are consistent in the child, which may use tensors. */
+static void before_fork(void)
+{
+    wfi_mutex_lock(&pool.lock);
+}
+
+static void after_fork(void)
+{
+    wfi_mutex_unlock(&pool.lock);
+}
+
 static void pool_init(void)
 {
     wfi_mutex_init(&pool.lock);
+    (void)pthread_atfork(before_fork, after_fork, after_fork);
     for (size_t i = 0; i < CLASS_COUNT; i++)
         wfi_list_init(&pool.classes[i]);
     weft_error *error = NULL;

@@ -3,6 +3,7 @@
 #include "mem/upload.h"
 
 #include "mem/cuda.h"
+#include "mem/slab.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -27,14 +28,17 @@ static ring rings[WFI_CUDA_DEVICES_MAX] = {[0 ... WFI_CUDA_DEVICES_MAX - 1] = {.
 static int next_piece(const wfi_cuda_driver *driver, ring *r, void *stream)
 {
     enum { BLOCKING = 1, NO_TIMING = 2 }; /* CU_EVENT_BLOCKING_SYNC: a waiting thread sleeps; CU_EVENT_DISABLE_TIMING */
-    r->piece = (r->piece + 1) % PIECES;
+    unsigned next = (r->piece + 1) % PIECES;
+    void **event = &r->events[next];
+    int error = !*event ? driver->event_create(event, BLOCKING | NO_TIMING) : driver->event_query(*event);
+    if (error == WFI_CUDA_NOT_READY)
+        error = driver->event_wait(*event);
+    if (error != 0)
+        return error;
+    r->piece = next;
     r->used = 0;
     r->stream = stream;
-    void **event = &r->events[r->piece];
-    if (!*event)
-        return driver->event_create(event, BLOCKING | NO_TIMING);
-    int error = driver->event_query(*event);
-    return error == WFI_CUDA_NOT_READY ? driver->event_wait(*event) : error;
+    return 0;
 }
 
 int wfi_upload(int device, uint64_t to, const void *from, size_t size, void *stream)
@@ -43,8 +47,14 @@ int wfi_upload(int device, uint64_t to, const void *from, size_t size, void *str
     ring *r = &rings[device];
     int error = 0;
     pthread_mutex_lock(&r->lock);
-    if (!r->memory)
-        error = driver->pinned_alloc(&r->memory, PIECES * PIECE_BYTES, 0);
+    if (!r->memory) { /* the pool frees idle memory if there is none, and says what is short */
+        wfi_slab *slab;
+        weft_status status = wfi_slab_alloc(WFI_MEMORY_PINNED, device, PIECES * PIECE_BYTES, 0, &slab);
+        if (status == WEFT_OK)
+            r->memory = slab->data;
+        else
+            error = WFI_CUDA_OUT_OF_MEMORY;
+    }
     for (size_t done = 0; done < size && error == 0;) {
         size_t part = size - done < PIECE_BYTES ? size - done : PIECE_BYTES;
         if (!r->events[r->piece] || r->stream != stream || part > PIECE_BYTES - r->used)

@@ -133,6 +133,8 @@ bool lane_excuses(const faults_lane *lane, weft_status status, const weft_error 
     case WEFT_ERR_UNREACHABLE:
     case WEFT_ERR_TIMEOUT:
         return !lane_is_calm(lane);
+    case WEFT_ERR_NOT_FOUND: /* a member joined, and the news of it comes later to some workers than to others */
+        return !epoch_is_current(&lane->e);
     case WEFT_ERR_CANCELLED: /* a member that is declared dead ends its groups before the others hear of its death */
         return !epoch_is_current(&lane->e) || epoch_was_disturbed(&lane->e, weft_error_worker(why));
     case WEFT_ERR_BUSY:

@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "gpu/gpu.h"
+#include "mem/cuda.h"
 #include "mem/mem.h"
 #include "mem/stream.h"
 #include "unit.h"
@@ -103,6 +104,84 @@ static void test_the_source_may_change_at_once(void **state)
     wfi_stream_unref(stream);
 }
 
+/* ---- Failures of events, by a function in the driver's table ---- */
+
+static int (*real_query)(void *event);
+static int (*real_record)(void *event, void *stream);
+static int fails_after = -1;
+
+static int query(void *event)
+{
+    return fails_after-- == 0 ? WFI_CUDA_OUT_OF_MEMORY : real_query(event);
+}
+
+static int record(void *event, void *stream)
+{
+    return fails_after-- == 0 ? WFI_CUDA_OUT_OF_MEMORY : real_record(event, stream);
+}
+
+static wfi_cuda_driver *driver_table(void)
+{
+    return (wfi_cuda_driver *)(uintptr_t)wfi_cuda_driver_get();
+}
+
+/* The piece that could not be asked for still belongs to a former copy. */
+static void test_a_failed_query_keeps_the_piece(void **state)
+{
+    enum { SIZE_EACH = 256 << 10, COPIES = 48, FAILS = 34 };
+    wfi_storage *device[COPIES];
+    bool was_copied[COPIES];
+    real_query = driver_table()->event_query;
+    driver_table()->event_query = query;
+    for (int i = 0; i < COPIES; i++) {
+        wfi_storage *from = storage_of(WFI_MEMORY_HOST, SIZE_EACH);
+        memset(wfi_storage_data(from), i + 1, SIZE_EACH);
+        device[i] = storage_of(WFI_MEMORY_CUDA, SIZE_EACH);
+        fails_after = i == FAILS ? 0 : -1;
+        was_copied[i] = wfi_memory_copy(device[i], 0, from, 0, SIZE_EACH) == WEFT_OK;
+        assert_true(was_copied[i] || i == FAILS);
+        wfi_storage_unref(from);
+    }
+    driver_table()->event_query = real_query;
+    for (int i = 0; i < COPIES; i++) {
+        wfi_storage *back = storage_of(WFI_MEMORY_HOST, SIZE_EACH);
+        assert_int_equal(wfi_memory_copy(back, 0, device[i], 0, SIZE_EACH), WEFT_OK);
+        if (was_copied[i] && ((uint8_t *)wfi_storage_data(back))[SIZE_EACH - 1] != i + 1)
+            fail_msg("copy %d has %u", i, ((uint8_t *)wfi_storage_data(back))[SIZE_EACH - 1]);
+        wfi_storage_unref(back);
+        wfi_storage_unref(device[i]);
+    }
+}
+
+/* The destination is freed and used again at once: the copy must not write it later. The emulated GPU sees a race. */
+static void test_a_failed_copy_between_devices_has_ended(void **state)
+{
+    if (wfi_cuda_count() < 2)
+        return;
+    wfi_storage *from = storage_of(WFI_MEMORY_CUDA, SIZE), *host = counted(WFI_MEMORY_HOST), *to = NULL;
+    assert_int_equal(wfi_memory_copy(from, 0, host, 0, SIZE), WEFT_OK);
+    assert_int_equal(wfi_storage_create(WFI_MEMORY_CUDA, 1, SIZE, &to), WEFT_OK);
+    real_record = driver_table()->event_record;
+    driver_table()->event_record = record;
+    fails_after = 1; /* the first is before the copy */
+    assert_int_not_equal(wfi_memory_copy(to, 0, from, 0, SIZE), WEFT_OK);
+    driver_table()->event_record = real_record;
+    wfi_storage_unref(to);
+    weft_stream *stream = NULL;
+    assert_int_equal(wfi_stream_create(1, &stream), WEFT_OK);
+    wfi_stream_set(stream);
+    assert_int_equal(wfi_storage_create(WFI_MEMORY_CUDA, 1, SIZE, &to), WEFT_OK);
+    assert_int_equal(wfi_memory_copy(to, 0, host, 0, SIZE), WEFT_OK);
+    wfi_stream_set(NULL);
+    wfi_storage *back = storage_of(WFI_MEMORY_HOST, SIZE);
+    assert_int_equal(wfi_memory_copy(back, 0, to, 0, SIZE), WEFT_OK);
+    assert_memory_equal(wfi_storage_data(back), wfi_storage_data(host), SIZE);
+    wfi_storage *all[] = {from, host, to, back};
+    for (int i = 0; i < 4; i++)
+        wfi_storage_unref(all[i]);
+    wfi_stream_unref(stream);
+}
+
 static void test_copy_out_of_range_is_refused(void **state)
 {
     wfi_storage *host = storage_of(WFI_MEMORY_HOST, 64);
@@ -156,6 +235,8 @@ int main(void)
         cmocka_unit_test(test_pinned_to_device_and_back),
         cmocka_unit_test(test_copy_at_offsets),
         cmocka_unit_test(test_the_source_may_change_at_once),
+        cmocka_unit_test(test_a_failed_query_keeps_the_piece),
+        cmocka_unit_test(test_a_failed_copy_between_devices_has_ended),
         cmocka_unit_test(test_copy_out_of_range_is_refused),
         cmocka_unit_test(test_empty_storage_on_device),
         cmocka_unit_test(test_no_such_device_is_an_error),

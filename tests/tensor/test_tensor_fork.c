@@ -4,6 +4,8 @@
 #include "check_gradients.h"
 #include "tensors.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 static bool compute(void)
@@ -36,4 +38,30 @@ static void a_child_computes_after_its_parent_did(void **state)
     assert_true(compute());
 }
 
-UNIT_MAIN(a_child_computes_after_its_parent_did)
+static atomic_bool is_over;
+
+static void *use_memory(void *arg)
+{
+    while (!atomic_load(&is_over))
+        weft_tensor_unref(tensor_empty(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32));
+    return arg;
+}
+
+/* Other threads of the parent are in the pool of memory at the fork. */
+static void a_child_has_memory_although_threads_took_some(void **state)
+{
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, use_memory, NULL), 0);
+    for (int i = 0; i < 100; i++) {
+        child one = child_fork("uses memory");
+        if (!one.pid)
+            _exit(tensor_empty(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32) ? 0 : 1);
+        child_must_end_well(&one, 1);
+    }
+    atomic_store(&is_over, true);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+}
+
+UNIT_MAIN(a_child_computes_after_its_parent_did, a_child_has_memory_although_threads_took_some)
