@@ -60,15 +60,3 @@ void wfi_backend_unmap(wfi_memory_kind kind, int device, void *data, size_t size
     else
         wfi_cuda_unmap(kind, device, data);
 }
-
-weft_status wfi_backend_copy(wfi_memory_kind to_kind, int to_device, void *to, wfi_memory_kind from_kind,
-                             int from_device, const void *from, size_t size)
-{
-    if (size == 0)
-        return WEFT_OK;
-    if (to_kind != WFI_MEMORY_CUDA && from_kind != WFI_MEMORY_CUDA) {
-        memmove(to, from, size);
-        return WEFT_OK;
-    }
-    return wfi_cuda_copy(to_device, to, from_kind, from_device, from, size);
-}

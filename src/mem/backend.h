@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * backend.h - maps, unmaps and copies memory of each kind. It has no pool (slab.h has) and no locks.
+ * backend.h - maps and unmaps memory of each kind. It has no pool (slab.h has) and no locks.
  */
 #ifndef WFI_MEM_BACKEND_H
 #define WFI_MEM_BACKEND_H
@@ -14,16 +14,10 @@
  */
 weft_status wfi_backend_map(wfi_memory_kind kind, int device, size_t size, void **data);
 void wfi_backend_unmap(wfi_memory_kind kind, int device, void *data, size_t size);
-/* Copies between any two kinds, but not from a device to the host (stream.h). A copy to a device or within one is
- * queued on the stream of this thread; the bytes of the host may be changed when it returns. */
-weft_status wfi_backend_copy(wfi_memory_kind to_kind, int to_device, void *to, wfi_memory_kind from_kind,
-                             int from_device, const void *from, size_t size);
 
 weft_status wfi_cuda_map(wfi_memory_kind kind, int device, size_t size, void **data);
 /* The free and all bytes of a device; false: the driver does not tell. */
 bool wfi_cuda_memory_info(int device, size_t *free, size_t *total);
 void wfi_cuda_unmap(wfi_memory_kind kind, int device, void *data);
-weft_status wfi_cuda_copy(int to_device, void *to, wfi_memory_kind from_kind, int from_device, const void *from,
-                          size_t size);
 
 #endif

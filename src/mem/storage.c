@@ -3,8 +3,8 @@
 #include "mem/storage.h"
 
 #include "base/parker.h"
-#include "mem/backend.h"
 #include "mem/cuda.h"
+#include "mem/cuda_copy.h"
 #include "mem/stream.h"
 
 #include <assert.h>
@@ -209,6 +209,18 @@ bool wfi_storage_wait_unread(wfi_storage *storage, uint64_t deadline_ns)
     return true;
 }
 
+/* Not from a device to the host: read_device. */
+static weft_status copy_bytes(wfi_memory_kind to_kind, int to_device, void *to, const wfi_storage *from,
+                              const void *source, size_t size)
+{
+    if (size == 0)
+        return WEFT_OK;
+    if (to_kind == WFI_MEMORY_CUDA)
+        return wfi_cuda_copy(to_device, to, from->kind, from->device, source, size);
+    memmove(to, source, size);
+    return WEFT_OK;
+}
+
 /* Waits for the stream that wrote the storage. */
 static weft_status read_device(const wfi_storage *from, const char *source, void *to, size_t size)
 {
@@ -230,8 +242,7 @@ weft_status wfi_memory_copy(wfi_storage *to, size_t to_offset, const wfi_storage
     weft_status status = wfi_storage_use((wfi_storage *)from, false);
     if (status == WEFT_OK)
         status = wfi_storage_use(to, true);
-    return status != WEFT_OK ? status
-                             : wfi_backend_copy(to->kind, to->device, at, from->kind, from->device, source, size);
+    return status != WEFT_OK ? status : copy_bytes(to->kind, to->device, at, from, source, size);
 }
 
 /* This stream first waits: before a write for all streams that use the storage, before a read for the one that
@@ -274,7 +285,7 @@ weft_status wfi_memory_read(const wfi_storage *from, size_t offset, void *to, si
     const char *source = (const char *)from->data + offset;
     if (size > 0 && from->kind == WFI_MEMORY_CUDA)
         return read_device(from, source, to, size);
-    return wfi_backend_copy(WFI_MEMORY_HOST, 0, to, from->kind, from->device, source, size);
+    return copy_bytes(WFI_MEMORY_HOST, 0, to, from, source, size);
 }
 
 void wfi_storage_wrote(wfi_storage *storage)
