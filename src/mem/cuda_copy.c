@@ -31,7 +31,7 @@ static uint64_t address_of(const void *at)
 /* LOCK. `lock` guards the other fields. It is held while the bytes are copied. */
 typedef struct ring {
     pthread_mutex_t lock;
-    void *memory;         /* of all pieces; NULL: not yet taken */
+    wfi_slab *memory;     /* of all pieces; NULL: not yet taken */
     void *events[PIECES]; /* recorded behind the last copy from the piece; NULL: there was none */
     unsigned piece;       /* the piece that copies use now; the next one is the oldest */
     size_t used;          /* bytes of it */
@@ -66,21 +66,15 @@ static int upload(int device, uint64_t to, const void *from, size_t size, void *
     ring *r = &rings[device];
     int error = 0;
     pthread_mutex_lock(&r->lock);
-    if (!r->memory) { /* the pool frees idle memory if there is none, and says what is short */
-        wfi_slab *slab;
-        weft_status status = wfi_slab_alloc(WFI_MEMORY_PINNED, device, PIECES * PIECE_BYTES, 0, &slab);
-        if (status == WEFT_OK)
-            r->memory = slab->data;
-        else
-            error = WFI_CUDA_OUT_OF_MEMORY;
-    }
+    if (!r->memory && wfi_slab_alloc(WFI_MEMORY_PINNED, device, PIECES * PIECE_BYTES, 0, &r->memory) != WEFT_OK)
+        error = WFI_CUDA_OUT_OF_MEMORY; /* the pool has freed idle memory, and has said what is short */
     for (size_t done = 0; done < size && error == 0;) {
         size_t part = size - done < PIECE_BYTES ? size - done : PIECE_BYTES;
         if (!r->events[r->piece] || r->stream != stream || part > PIECE_BYTES - r->used)
             error = next_piece(driver, r, stream);
         if (error != 0)
             break;
-        char *at = (char *)r->memory + r->piece * PIECE_BYTES + r->used;
+        char *at = (char *)r->memory->data + r->piece * PIECE_BYTES + r->used;
         memcpy(at, (const char *)from + done, part);
         error = driver->copy_to_device(to + done, at, part, stream);
         if (error == 0)

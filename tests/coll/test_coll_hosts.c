@@ -250,7 +250,7 @@ static int run_dies(void)
         MUST_OK(weft_group_barrier(less, 40000));
     weft_group_close(group);
     weft_group_close(less);
-    weft_agent_stop(agent);
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER)); /* not _stop: others may still be in the last barrier */
     return 0;
 }
 
