@@ -8,11 +8,6 @@
 
 #define PINNED_FOR_ALL_CONTEXTS 1 /* CU_MEMHOSTALLOC_PORTABLE */
 
-static uint64_t address_of(const void *at)
-{
-    return (uint64_t)(uintptr_t)at;
-}
-
 weft_status wfi_cuda_map(wfi_memory_kind kind, int device, size_t size, void **data)
 {
     weft_status status = wfi_cuda_enter(device);
@@ -46,7 +41,7 @@ void wfi_cuda_unmap(wfi_memory_kind kind, int device, void *data)
     if (wfi_cuda_enter(device) != WEFT_OK)
         return; /* the process is ending, and the driver has been unloaded */
     const wfi_cuda_driver *driver = wfi_cuda_driver_get();
-    int error = kind == WFI_MEMORY_PINNED ? driver->pinned_free(data) : driver->memory_free(address_of(data));
+    int error = kind == WFI_MEMORY_PINNED ? driver->pinned_free(data) : driver->memory_free((uint64_t)(uintptr_t)data);
     if (error != WFI_CUDA_DEINITIALIZED)
         (void)wfi_cuda_status(error, "freeing device memory");
     wfi_cuda_leave();

@@ -211,13 +211,11 @@ weft_status wfi_stream_copy_to_host(int device, int number, void *to, const void
     return status;
 }
 
-/* Both are of one device, whose context is current. [lock] */
-static int follow_one(const wfi_cuda_driver *driver, weft_stream *stream, weft_stream *other)
+/* Records the event of the stream, behind its work of now. The context of its device is current. [lock] */
+static int record(const wfi_cuda_driver *driver, weft_stream *stream)
 {
-    int error = !other->event ? driver->event_create(&other->event, NO_TIMING) : 0;
-    if (error == 0)
-        error = driver->event_record(other->event, other->driver);
-    return error != 0 ? error : driver->stream_wait_event(stream->driver, other->event, 0);
+    int error = !stream->event ? driver->event_create(&stream->event, NO_TIMING) : 0;
+    return error != 0 ? error : driver->event_record(stream->event, stream->driver);
 }
 
 weft_status wfi_stream_follow(weft_stream *stream, uint64_t others)
@@ -228,12 +226,15 @@ weft_status wfi_stream_follow(weft_stream *stream, uint64_t others)
     weft_status status = wfi_cuda_enter(stream->device);
     if (status != WEFT_OK)
         return status;
+    const wfi_cuda_driver *driver = wfi_cuda_driver_get();
     int error = 0;
     pthread_mutex_lock(&streams.lock);
     for (int n = 0; n < WFI_STREAMS_MOST && error == 0; n++) {
         weft_stream *other = (others >> n & 1) != 0 ? streams.of[stream->device][n] : NULL;
         if (other)
-            error = follow_one(wfi_cuda_driver_get(), stream, other);
+            error = record(driver, other);
+        if (other && error == 0)
+            error = driver->stream_wait_event(stream->driver, other->event, 0);
     }
     pthread_mutex_unlock(&streams.lock);
     wfi_cuda_leave();
@@ -246,12 +247,8 @@ weft_status wfi_stream_follow_peer(weft_stream *stream, weft_stream *other)
     weft_status status = wfi_cuda_enter(other->device);
     if (status != WEFT_OK)
         return status;
-    int error = 0;
     pthread_mutex_lock(&streams.lock);
-    if (!other->event)
-        error = driver->event_create(&other->event, NO_TIMING);
-    if (error == 0)
-        error = driver->event_record(other->event, other->driver);
+    int error = record(driver, other);
     wfi_cuda_leave();
     status = wfi_cuda_enter(stream->device);
     if (status == WEFT_OK) {

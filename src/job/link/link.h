@@ -25,7 +25,8 @@
  * LOCKING. `lock` guards the fields under "Under the lock", `state`, the seals of both connections, and the shell's
  * output. With the lock held, only the shell's functions that say so are called. So the lock may be taken while the
  * agent's lock is held: by suspect, interest, closing, report and sync. Upcalls are made without it. All other fields
- * belong to the link's own thread. What wfi_rendezvous_open returned (members, key) never changes.
+ * belong to the link's own thread. The members and the key that wfi_rendezvous_open
+ * returned never change.
  *
  * LIFETIME. wfi_rendezvous_open makes a link and wfi_rendezvous_close ends it; the table of members is freed earlier,
  * by wfi_rendezvous_drop_members.

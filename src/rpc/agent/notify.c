@@ -5,8 +5,8 @@
  * LIMITS. The number of notifications about this worker's calls and references is limited by the number of these.
  * Answers to a peer's messages have no such limit: a peer that never acknowledges could make this worker keep any
  * number. So answers are counted, and a peer with ANSWERS_MAX unacknowledged answers gets only promised ones
- * (wfi_post_may_answer). A peer that acknowledges its messages never has so many. Calls are always answered: see
- * refuse.c.
+ * (wfi_post_may_answer). A peer that acknowledges its messages never reaches that number. Calls are always answered:
+ * see refuse.c.
  *
  * MEMORY. If a notification were lost, the peer would keep something forever. So notifications must not fail for lack
  * of memory. Code that will send one reserves it first (wfi_notifications_promise), where it can still fail: when a

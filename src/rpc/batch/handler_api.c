@@ -53,7 +53,7 @@ void weft_batch_fail(weft_batch *batch, weft_status code, const char *format, ..
     va_end(args);
 }
 
-/* What is wrong with `rows` as result `index`, or NULL. */
+/* Describes the fault of `rows` as result `index`. NULL: it has none. */
 static const char *problem_with(const weft_batch *batch, size_t index, const weft_tensor *rows)
 {
     const weft_type *gives = batch->batcher->function->gives;
