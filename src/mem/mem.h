@@ -58,6 +58,7 @@ wfi_storage *wfi_storage_ref(wfi_storage *storage);
 void wfi_storage_unref(wfi_storage *storage);
 
 bool wfi_storage_is_alone(const wfi_storage *storage); /* there is one reference */
+bool wfi_storage_devices_used(void); /* whether this process ever had device memory in a storage. Any thread */
 
 void *wfi_storage_data(const wfi_storage *storage);
 size_t wfi_storage_size(const wfi_storage *storage);

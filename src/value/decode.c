@@ -87,34 +87,27 @@ static weft_tensor *present_value(weft_tensor *place)
     return now;
 }
 
-static weft_tensor *place_for(decoding *d, weft_dtype dtype, weft_shape shape)
+/* The place that the owner of the values has for the tensor, checked. NULL: it has none, or d->status is set. */
+static weft_tensor *place_for(decoding *d, size_t index, weft_dtype dtype, weft_shape shape)
 {
-    size_t index = d->tensor_count++;
     weft_tensor *place = d->options->place ? d->options->place(d->options->place_arg, index, dtype, shape) : NULL;
-    if (!place && d->options->admit && !admit_tensor(d, dtype, shape))
+    if (!place && d->options->admit)
+        (void)admit_tensor(d, dtype, shape);
+    if (!place)
         return NULL;
-    if (!place) {
-        place = wfi_tensor_empty(shape, dtype, NULL);
-        if (!place)
-            fail(d, WEFT_ERR_MEMORY, "no memory for tensor %zu", index);
-        return place;
-    }
     place = present_value(place);
     weft_shape have = weft_tensor_shape(place);
-    bool fits = weft_tensor_dtype(place) == dtype && have.ndim == shape.ndim && !wfi_check_plain(place) &&
-                memcmp(have.dims, shape.dims, (size_t)shape.ndim * sizeof(*shape.dims)) == 0;
+    bool fits = weft_tensor_dtype(place) == dtype && weft_tensor_is_contiguous(place) && wfi_shape_equal(&have, &shape);
     if (!fits) {
         char arrives[WFI_TENSOR_TEXT], waits[WFI_TENSOR_TEXT];
         fail(d, WEFT_ERR_SHAPE, "tensor %zu is %s, its landing place is %s%s", index,
              wfi_value_tensor_type_text(arrives, dtype, shape),
              wfi_value_tensor_type_text(waits, weft_tensor_dtype(place), have),
-             !wfi_check_plain(place)            ? ""
-             : weft_tensor_is_contiguous(place) ? ", on a device"
-                                                : ", not contiguous");
+             weft_tensor_is_contiguous(place) ? "" : ", not contiguous");
         weft_tensor_unref(place);
         return NULL;
     }
-    if (d->options->checks_places &&
+    if (d->options->checks_places && !wfi_tensor_is_on_gpu(place) &&
         !wfi_storage_is_accessible(place->storage, weft_tensor_data(place), weft_tensor_nbytes(place), true)) {
         fail(d, WEFT_ERR_INVALID, "the memory of the landing place of tensor %zu cannot be written: " WFI_INACCESSIBLE,
              index);
@@ -152,15 +145,45 @@ static void add_segment(decoding *d, weft_tensor *place, uint64_t nbytes)
         return;
     }
     out->segments = segments;
-    out->segments[out->segment_count++] =
-        (wfi_segment){.local = weft_tensor_data(place), .storage = place->storage, .size = nbytes, .remote = remote};
+    out->segments[out->segment_count++] = (wfi_segment){.local = place ? weft_tensor_data(place) : NULL,
+                                                        .storage = place ? place->storage : NULL,
+                                                        .size = nbytes,
+                                                        .remote = remote};
 }
 
-static void check_landed(decoding *d, uint64_t nbytes)
+/* Notes that the next tensor goes to a device; takes over `place`. `is_here`: its bytes are in the message; returns
+ * memory of the host for them, which is borrowed. */
+static weft_tensor *add_move(decoding *d, const wfi_tensor_type *type, uint64_t nbytes, weft_tensor *place,
+                             bool is_here)
+{
+    if (!d->out->moves)
+        d->out->moves = wfi_calloc(1, sizeof(*d->out->moves));
+    wfi_decoded_moves *out = d->out->moves;
+    wfi_decoded_move *items = out ? wfi_grow(out->items, out->count, &out->capacity, sizeof(*items)) : NULL;
+    weft_tensor *host = items && is_here ? wfi_tensor_empty(type->shape, type->dtype, NULL) : NULL;
+    if (items)
+        out->items = items;
+    if (!items || (is_here && !host)) {
+        fail(d, WEFT_ERR_MEMORY, "no memory for tensor %zu", d->tensor_count - 1);
+        weft_tensor_unref(place);
+        return NULL;
+    }
+    out->nbytes += nbytes;
+    out->items[out->count++] = (wfi_decoded_move){.index = d->tensor_count - 1,
+                                                  .type = *type,
+                                                  .nbytes = nbytes,
+                                                  .device = d->options->is_answer ? type->from : type->to,
+                                                  .place = place,
+                                                  .host = host,
+                                                  .segment = d->out->segment_count};
+    return host;
+}
+
+static void check_landed(decoding *d, uint64_t nbytes, bool is_move)
 {
     uint32_t index = wfi_read_u32(d->meta);
     d->out->landed_bytes += nbytes;
-    if (index >= d->options->landed_count || index != d->tensor_count - 1)
+    if (is_move || index >= d->options->landed_count || index != d->tensor_count - 1)
         fail(d, WEFT_ERR_PROTOCOL, "tensor %zu claims landing place %u of %zu", d->tensor_count - 1, index,
              d->options->landed_count);
 }
@@ -180,15 +203,15 @@ static void note_linked(decoding *d)
         out->linked[out->linked_count++] = d->tensor_count;
 }
 
-/* A tensor with a reference. NULL: the failure is kept; or it was measured. */
+/* A tensor with a reference. NULL: the failure is kept; or it was measured; or it goes to a device. */
 static weft_tensor *decode_tensor(decoding *d)
 {
-    wfi_tensor_type type = {WEFT_DTYPE_FLOAT32, WEFT_SCALAR};
+    wfi_tensor_type type = {.shape = WEFT_SCALAR};
     uint64_t nbytes = 0;
     bool linked = false;
     if (d->tensor_count >= WEFT_MAX_CALL_TENSORS)
         fail(d, WEFT_ERR_TOO_LARGE, "over %d tensors in one call", WEFT_MAX_CALL_TENSORS);
-    else if (!wfi_value_read_tensor_type(d->meta, &type.dtype, &type.shape, &nbytes, &linked))
+    else if (!wfi_value_read_tensor_type(d->meta, &type, &nbytes, &linked))
         fail(d, WEFT_ERR_PROTOCOL, "malformed type of tensor %zu", d->tensor_count);
     else if (linked && d->options)
         note_linked(d);
@@ -206,9 +229,22 @@ static weft_tensor *decode_tensor(decoding *d)
         measure_tensor(d, &type, nbytes, encoding);
         return NULL;
     }
-    weft_tensor *place = place_for(d, type.dtype, type.shape);
-    if (!place)
+    const wfi_decode_options *options = d->options;
+    weft_tensor *place = place_for(d, d->tensor_count++, type.dtype, type.shape);
+    bool is_move = place                ? wfi_tensor_is_on_gpu(place)
+                   : options->is_answer ? type.from || options->moves_cpu
+                                        : type.to != 0;
+    weft_tensor *value = NULL;
+    if (is_move && !d->status)
+        place = add_move(d, &type, nbytes, place, encoding <= WFI_ENCODING_EAGER);
+    else if (!place && !d->status && !(value = place = wfi_tensor_empty(type.shape, type.dtype, NULL)))
+        fail(d, WEFT_ERR_MEMORY, "no memory for tensor %zu", d->tensor_count - 1);
+    else
+        value = place;
+    if (d->status) {
+        weft_tensor_unref(value);
         return NULL;
+    }
     if (encoding == WFI_ENCODING_INLINE)
         copy_here(d, d->meta, place, nbytes);
     else if (encoding == WFI_ENCODING_EAGER)
@@ -216,13 +252,13 @@ static weft_tensor *decode_tensor(decoding *d)
     else if (encoding == WFI_ENCODING_PULL)
         add_segment(d, place, nbytes);
     else
-        check_landed(d, nbytes);
+        check_landed(d, nbytes, is_move);
     if (d->status || d->meta->failed) {
         fail(d, WEFT_ERR_PROTOCOL, "truncated metadata");
-        weft_tensor_unref(place);
+        weft_tensor_unref(value);
         return NULL;
     }
-    return place;
+    return value;
 }
 
 static void decode_tensors(decoding *d, weft_value *value)
@@ -242,8 +278,8 @@ static void decode_tensors(decoding *d, weft_value *value)
         return;
     }
     size_t have = 0;
-    while (have < count && (items[have] = decode_tensor(d)))
-        have++;
+    for (; have < count && !d->status; have++)
+        items[have] = decode_tensor(d);
     value->type = WEFT_TYPE_TENSORS;
     value->as.tensors = (weft_tensors){items, have};
 }
@@ -303,9 +339,7 @@ static void decode_value(decoding *d, weft_value *value, int depth)
     else if (type == WEFT_TYPE_STRING || type == WEFT_TYPE_BYTES)
         decode_bytes(d, type, value);
     else if (type == WEFT_TYPE_TENSOR) {
-        weft_tensor *tensor = decode_tensor(d);
-        if (tensor)
-            *value = weft_of_tensor(tensor);
+        *value = weft_of_tensor(decode_tensor(d));
     } else if (type == WEFT_TYPE_TENSORS)
         decode_tensors(d, value);
     else if (type == WEFT_TYPE_RREF)
@@ -389,7 +423,7 @@ bool wfi_peek_tensor(wfi_reader *tensors, wfi_tensor_type *out)
 {
     uint64_t nbytes = 0;
     bool linked = false;
-    if (!wfi_value_read_tensor_type(tensors, &out->dtype, &out->shape, &nbytes, &linked))
+    if (!wfi_value_read_tensor_type(tensors, out, &nbytes, &linked))
         return false;
     skip_contents(tensors, wfi_read_u8(tensors), nbytes);
     return !tensors->failed;
@@ -425,12 +459,94 @@ bool wfi_peek_values(const uint8_t *meta, size_t size, wfi_peeked *values, size_
     return true;
 }
 
+/* ---- To devices -------------------------------------------------------------------------------------------------- */
+
+/* Bytes of a move in `staged`, where each begins at a multiple of 64; 0: it needs none. */
+static size_t staged_bytes(const wfi_decoded_move *move)
+{
+    return move->place || move->device ? (size_t)move->nbytes / 64 * 64 + 64 : 0;
+}
+
+weft_status wfi_decoded_stage(wfi_decoded *decoded)
+{
+    wfi_decoded_moves *moves = decoded->moves;
+    size_t bytes = 0, at = 0;
+    int device = 0;
+    for (size_t i = 0; i < moves->count; i++) {
+        const wfi_decoded_move *move = &moves->items[i];
+        bytes += staged_bytes(move);
+        if (staged_bytes(move))
+            device = move->place ? weft_tensor_device(move->place).index : move->device - 1;
+    }
+    weft_status status = bytes ? wfi_storage_create(WFI_MEMORY_PINNED, device, bytes, &moves->staged) : WEFT_OK;
+    for (size_t i = 0; i < moves->count && !status; i++) {
+        wfi_decoded_move *move = &moves->items[i];
+        char *local = bytes ? (char *)wfi_storage_data(moves->staged) + at : NULL;
+        wfi_storage *storage = moves->staged;
+        at += staged_bytes(move);
+        if (move->host && staged_bytes(move))
+            memcpy(local, weft_tensor_data(move->host), move->nbytes);
+        if (move->host)
+            continue;
+        if (!staged_bytes(move)) { /* to the CPU after all */
+            move->host = wfi_tensor_empty(move->type.shape, move->type.dtype, NULL);
+            if (!move->host)
+                return WEFT_ERR_MEMORY;
+            local = weft_tensor_data(move->host);
+            storage = move->host->storage;
+        }
+        decoded->segments[move->segment].local = local;
+        decoded->segments[move->segment].storage = storage;
+    }
+    return status;
+}
+
+weft_status wfi_decoded_to_devices(wfi_decoded *decoded, weft_values *values, wfi_copies *copies)
+{
+    const wfi_decoded_moves *moves = decoded->moves;
+    size_t count = wfi_values_tensors(weft_values_args(values), NULL, 0), at = 0;
+    weft_tensor **tensors = wfi_calloc(count, sizeof(*tensors));
+    weft_status status = tensors ? WEFT_OK : WEFT_ERR_MEMORY;
+    wfi_values_tensors(weft_values_args(values), tensors, tensors ? count : 0);
+    for (size_t i = 0; i < moves->count && !status; i++) {
+        wfi_decoded_move *move = &moves->items[i];
+        if (!move->place && move->device)
+            status =
+                wfi_tensor_create(move->type.shape, move->type.dtype, WFI_MEMORY_CUDA, move->device - 1, &move->place);
+        weft_tensor *to = move->place;
+        if (to && !status && move->nbytes) {
+            size_t offset = (size_t)((char *)wfi_tensor_address(to) - (char *)wfi_storage_data(to->storage));
+            status = wfi_copies_add(copies, to->storage, offset, moves->staged, at, move->nbytes);
+            wfi_storage_wrote(to->storage);
+        }
+        at += staged_bytes(move);
+        tensors[move->index] = to ? to : move->host;
+        if (status)
+            snprintf(decoded->problem, sizeof(decoded->problem), "tensor %zu could not be copied to cuda:%d: %s",
+                     move->index, to ? weft_tensor_device(to).index : move->device - 1, weft_status_text(status));
+    }
+    if (!status)
+        wfi_values_replace_tensors(values, tensors);
+    free(tensors);
+    return status;
+}
+
 void wfi_decoded_fini(wfi_decoded *decoded)
 {
     weft_values_unref(decoded->values);
     free(decoded->segments);
     free(decoded->rrefs);
     free(decoded->linked);
+    wfi_decoded_moves *moves = decoded->moves;
+    for (size_t i = 0; moves && i < moves->count; i++) {
+        weft_tensor_unref(moves->items[i].place);
+        weft_tensor_unref(moves->items[i].host);
+    }
+    if (moves) {
+        wfi_storage_unref(moves->staged);
+        free(moves->items);
+    }
+    free(moves);
     *decoded = (wfi_decoded){0};
 }
 
@@ -447,7 +563,10 @@ weft_status wfi_decode_landing(wfi_reader *meta, wfi_landing **out, size_t *coun
     if (!list)
         return WEFT_ERR_MEMORY;
     for (uint32_t i = 0; i < announced; i++) {
-        wfi_value_read_tensor_type(meta, &list[i].dtype, &list[i].shape, &list[i].size, NULL);
+        wfi_tensor_type type = {0};
+        wfi_value_read_tensor_type(meta, &type, &list[i].size, NULL);
+        list[i].dtype = type.dtype;
+        list[i].shape = type.shape;
         list[i].remote = wfi_rma_decode(meta);
     }
     if (meta->failed) {

@@ -8,18 +8,13 @@
 #ifndef WFI_DECODE_H
 #define WFI_DECODE_H
 
-#include "mem/mem.h"
+#include "mem/copies.h"
 #include "value/wire.h"
 
 #include <weft/rpc.h>
 
 /* A place for tensor `index`: contiguous, of that dtype and shape, with a reference; NULL: take a slab. */
 typedef weft_tensor *(*wfi_place_fn)(void *arg, size_t index, weft_dtype dtype, weft_shape shape);
-
-typedef struct wfi_tensor_type {
-    weft_dtype dtype;
-    weft_shape shape;
-} wfi_tensor_type;
 
 /* How many tensors a call has, and the dtypes and shapes of the first ones. */
 typedef struct wfi_tensor_types {
@@ -40,6 +35,9 @@ typedef struct wfi_decode_options {
     bool checks_places;  /* whether the memory of a place can be written */
     size_t landed_count; /* number of landing places that this side offered; a PUSH beyond is a protocol error */
     bool takes_linked;   /* the values belong to a call under a distributed context; if not, WFI_LINKED is malformed */
+    /* An answer: its receiver chooses the devices (wfi_decoded_move.device), by those where the tensors were. */
+    bool is_answer;
+    bool moves_cpu; /* an answer: tensors that were on the CPU may go to a device */
 } wfi_decode_options;
 
 /* A reference named in the values; its value slot is filled once the reference has been imported. */
@@ -47,6 +45,27 @@ typedef struct wfi_decoded_rref {
     weft_value *slot;
     wfi_rref_name name;
 } wfi_decoded_rref;
+
+/*
+ * A tensor that goes to the memory of a device. Its value is NULL until wfi_decoded_to_devices. First its bytes are in
+ * memory of the host.
+ */
+typedef struct wfi_decoded_move {
+    size_t index; /* of all tensors */
+    wfi_tensor_type type;
+    uint64_t nbytes;
+    uint8_t device;     /* as a byte; of an answer at first the one at the sender, until the owner has replaced it */
+    weft_tensor *place; /* the place on the device, with a reference; NULL: a new tensor */
+    weft_tensor *host;  /* its bytes, if they came with the message; NULL: they are pulled */
+    size_t segment;     /* of `segments`, if they are pulled */
+} wfi_decoded_move;
+
+typedef struct wfi_decoded_moves {
+    size_t count, capacity;
+    uint64_t nbytes;         /* of all */
+    wfi_storage *staged;     /* page-locked memory, from wfi_decoded_stage on; NULL: none is needed */
+    wfi_decoded_move *items; /* by index, growing */
+} wfi_decoded_moves;
 
 typedef struct wfi_decoded {
     weft_values *values;
@@ -56,9 +75,10 @@ typedef struct wfi_decoded {
     size_t rref_count, rref_capacity;
     size_t *linked; /* which of all tensors came with WFI_LINKED, growing */
     size_t linked_count, linked_capacity;
-    uint64_t landed_bytes; /* pushed by the peer into landing places: net has not counted them */
-    uint64_t copied_bytes; /* see wfi_copied */
-    char problem[160];     /* what was wrong, for the error's message */
+    struct wfi_decoded_moves *moves; /* NULL: none goes to a device */
+    uint64_t landed_bytes;           /* pushed by the peer into landing places: net has not counted them */
+    uint64_t copied_bytes;           /* see wfi_copied */
+    char problem[160];               /* what was wrong, for the error's message */
 } wfi_decoded;
 
 /*
@@ -67,6 +87,14 @@ typedef struct wfi_decoded {
  */
 weft_status wfi_decode(wfi_decoded *decoded, wfi_reader *meta, wfi_reader *tail, const wfi_decode_options *options);
 void wfi_decoded_fini(wfi_decoded *decoded);
+
+/* The next two are called in this order, once each `device` is final, and without the agent's lock: they may allocate
+ * memory of devices. */
+/* Takes page-locked memory, and sets the segments of the moves to it. WEFT_ERR_MEMORY, WEFT_ERR_UNSUPPORTED. */
+weft_status wfi_decoded_stage(wfi_decoded *decoded);
+/* Once everything was pulled: takes the memory of devices, queues the copies to it, and puts the tensors into `values`.
+ * Call wfi_copies_end also if it fails; then `problem` says why. */
+weft_status wfi_decoded_to_devices(wfi_decoded *decoded, weft_values *values, wfi_copies *copies);
 
 /*
  * Sets *bytes to about the memory that the values in `meta` would take, and *types (may be NULL) to their tensors.

@@ -8,11 +8,13 @@
 #include "value/walk.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct encoding {
     wfi_encoded *out;
     const wfi_encode_options *options;
     bool all_inline, never_pushes;
+    uint64_t staged; /* bytes of page-locked memory for all tensors of devices */
     weft_status status;
 } encoding;
 
@@ -21,8 +23,15 @@ typedef struct encoding {
 typedef struct sizing {
     uint64_t payload, meta; /* meta: an upper bound, without tiny tensors that may be in it */
     uint64_t tiny;
+    uint64_t staged; /* in page-locked memory */
     size_t tensors;
 } sizing;
+
+/* Bytes of a tensor in `staged`, where each begins at a multiple of 64. */
+static uint64_t staged_bytes(uint64_t nbytes)
+{
+    return (nbytes + 63) / 64 * 64;
+}
 
 static sizing size_of(weft_args values)
 {
@@ -42,9 +51,11 @@ static sizing size_of(weft_args values)
             uint64_t nbytes = tensors.items[i] ? weft_tensor_nbytes(tensors.items[i]) : 0;
             sum.payload += nbytes;
             sum.tiny += nbytes <= WFI_TINY_TENSOR ? nbytes : 0;
+            if (nbytes && wfi_tensor_kind(tensors.items[i]) == WFI_MEMORY_CUDA)
+                sum.staged += staged_bytes(nbytes);
         }
         sum.tensors += tensors.count;
-        sum.meta += tensors.count * (32 + 8 * WEFT_MAX_DIMS);
+        sum.meta += tensors.count * (34 + 8 * WEFT_MAX_DIMS);
     }
     return sum;
 }
@@ -141,31 +152,87 @@ static void add_linked(encoding *e, weft_tensor *tensor, size_t at)
         out->meta.data[at] |= WFI_LINKED;
 }
 
+/* Writes the two device bytes behind the dtype and shape of a tensor; `at`: where its dtype stands. The byte of the
+ * receiver's device is set later. */
+static void add_place(encoding *e, const weft_tensor *tensor, size_t at)
+{
+    wfi_encoded *out = e->out;
+    weft_device device = weft_tensor_device(tensor);
+    if (!out->devices)
+        out->devices = wfi_calloc(1, sizeof(*out->devices));
+    wfi_encoded_devices *devices = out->devices;
+    size_t *places =
+        devices ? wfi_grow(devices->places, devices->place_count, &devices->place_capacity, sizeof(*places)) : NULL;
+    if (!places) {
+        e->status = WEFT_ERR_MEMORY;
+        return;
+    }
+    devices->places = places;
+    devices->places[devices->place_count++] = out->meta.size;
+    wfi_write_u8(&out->meta, device.kind == WEFT_DEVICE_CPU ? 0 : (uint8_t)(1 + device.index));
+    wfi_write_u8(&out->meta, 0);
+    if (!out->meta.failed)
+        out->meta.data[at] |= WFI_PLACED;
+}
+
+/* Notes that a tensor of a device is to be copied to `staged`, and returns that copy, or NULL. Takes over `flat`. */
+static weft_tensor *stage(encoding *e, weft_tensor *flat)
+{
+    wfi_encoded_devices *out = e->out->devices;
+    weft_tensor *copy = NULL;
+    size_t offset = out->staged_bytes;
+    wfi_encoded_copy *copies = wfi_grow(out->copies, out->copy_count, &out->copy_capacity, sizeof(*copies));
+    if (copies)
+        out->copies = copies;
+    if (!out->staged)
+        e->status = wfi_storage_create(WFI_MEMORY_PINNED, weft_tensor_device(flat).index, e->staged, &out->staged);
+    if (!e->status)
+        e->status = copies ? wfi_tensor_over(out->staged, (int64_t)(offset / weft_dtype_size(flat->dtype)), flat->shape,
+                                             flat->dtype, &copy)
+                           : WEFT_ERR_MEMORY;
+    if (e->status) {
+        weft_tensor_unref(flat);
+        return NULL;
+    }
+    out->copies[out->copy_count++] = (wfi_encoded_copy){.tensor = flat, .offset = offset, .patch = WFI_NO_PATCH};
+    out->staged_bytes += staged_bytes(weft_tensor_nbytes(flat));
+    e->out->packed_bytes += weft_tensor_nbytes(flat);
+    return copy;
+}
+
 static void encode_tensor(encoding *e, weft_tensor *tensor)
 {
     wfi_encoded *out = e->out;
     size_t index = out->tensor_count++;
-    if (wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA) {
-        e->status = WEFT_ERR_INVALID;
-        return;
-    }
+    bool on_device = wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA;
     weft_tensor *flat = wfi_tensor_contiguous(tensor, NULL);
     if (!flat) {
         e->status = WEFT_ERR_MEMORY;
         return;
     }
     size_t nbytes = weft_tensor_nbytes(flat);
-    bool has_landing = e->options->landing;
-    out->packed_bytes += weft_tensor_is_contiguous(tensor) ? 0 : nbytes;
+    bool has_landing = e->options->landing, is_staged = on_device && nbytes;
+    out->packed_bytes += on_device || weft_tensor_is_contiguous(tensor) ? 0 : nbytes;
     size_t at = out->meta.size;
     wfi_value_write_tensor_type(&out->meta, weft_tensor_dtype(flat), weft_tensor_shape(flat));
+    if (on_device || e->options->places_all)
+        add_place(e, tensor, at);
     if (e->options->is_linked && e->options->is_linked(e->options->context, tensor))
         add_linked(e, tensor, at);
+    if (!e->status && is_staged)
+        flat = stage(e, flat);
+    if (e->status) {
+        weft_tensor_unref(flat);
+        return;
+    }
     if (has_landing && !fits_landing(e->options, flat, index)) {
         e->status = WEFT_ERR_SHAPE;
     } else if (e->all_inline || nbytes <= WFI_TINY_TENSOR) {
         wfi_write_u8(&out->meta, WFI_ENCODING_INLINE);
-        wfi_write_bytes(&out->meta, weft_tensor_data(flat), nbytes);
+        if (is_staged) /* overwritten by wfi_encode_copied */
+            out->devices->copies[out->devices->copy_count - 1].patch = out->meta.size;
+        if (nbytes)
+            wfi_write_bytes(&out->meta, weft_tensor_data(flat), nbytes);
         out->copied_bytes += wfi_copied(nbytes);
     } else if (has_landing && is_pushed(e, index)) {
         wfi_write_u8(&out->meta, WFI_ENCODING_PUSH);
@@ -247,6 +314,7 @@ weft_status wfi_encode(wfi_encoded *encoded, weft_args values, const wfi_encode_
     *encoded = (wfi_encoded){0};
     encoding e = {.out = encoded, .options = options, .status = WEFT_OK};
     e.all_inline = size.payload <= WFI_INLINE_LIMIT && size.payload + size.meta <= WFI_BODY_INLINE;
+    e.staged = size.staged;
     e.never_pushes = options->never_pushes || size.payload <= options->eager;
     if (options->room)
         wfi_writer_init_room(&encoded->meta, options->room, WFI_META_ROOM);
@@ -295,8 +363,45 @@ void wfi_encode_eager(wfi_encoded *encoded, const wfi_encoded_tensor *tensor)
     encoded->meta.data[tensor->patch - 1] = WFI_ENCODING_EAGER;
 }
 
+weft_status wfi_encode_copy(const wfi_encoded *encoded, wfi_copies *copies)
+{
+    const wfi_encoded_devices *devices = encoded->devices;
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; i < devices->copy_count && !status; i++) {
+        const wfi_encoded_copy *copy = &devices->copies[i];
+        wfi_storage *from = copy->tensor->storage;
+        size_t at = (size_t)((char *)wfi_tensor_address(copy->tensor) - (char *)wfi_storage_data(from));
+        status = wfi_copies_add(copies, devices->staged, copy->offset, from, at, weft_tensor_nbytes(copy->tensor));
+    }
+    return status;
+}
+
+void wfi_encode_copied(wfi_encoded *encoded)
+{
+    const wfi_encoded_devices *devices = encoded->devices;
+    for (size_t i = 0; i < devices->copy_count; i++) {
+        const wfi_encoded_copy *copy = &devices->copies[i];
+        if (copy->patch != WFI_NO_PATCH)
+            memcpy(encoded->meta.data + copy->patch, (char *)wfi_storage_data(devices->staged) + copy->offset,
+                   weft_tensor_nbytes(copy->tensor));
+    }
+}
+
+static void free_devices(wfi_encoded_devices *devices)
+{
+    if (!devices)
+        return;
+    for (size_t i = 0; i < devices->copy_count; i++)
+        weft_tensor_unref(devices->copies[i].tensor);
+    wfi_storage_unref(devices->staged);
+    free(devices->copies);
+    free(devices->places);
+    free(devices);
+}
+
 void wfi_encoded_fini(wfi_encoded *encoded)
 {
+    free_devices(encoded->devices);
     for (size_t i = 0; i < encoded->remote_count; i++)
         weft_tensor_unref(encoded->remote[i].tensor);
     for (size_t i = 0; i < encoded->rref_count; i++)

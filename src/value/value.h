@@ -38,6 +38,8 @@ weft_values *wfi_values_make(size_t count);
 size_t wfi_values_bytes(weft_args values);
 /* All tensors through all lists, in order: the first `room` into out; returns how many there are. */
 size_t wfi_values_tensors(weft_args values, weft_tensor **out, size_t room);
+/* Whether a tensor among them, or in lists, is in the memory of a device. */
+bool wfi_values_on_device(weft_args values);
 /* Puts `with`, one for each and in the same order, in their place. Before the list is shared only. */
 void wfi_values_replace_tensors(weft_values *values, weft_tensor *const *with);
 /* weft_values as a future's payload: its drop, by which it is recognised. */

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/handle.h"
 #include "base/text/refuse.h"
+#include "tensor/tensor.h"
 #include "value/fault.h"
 #include "value/walk.h"
 
@@ -360,6 +361,19 @@ size_t wfi_values_tensors(weft_args values, weft_tensor **out, size_t room)
                 out[count] = here.items[i];
     }
     return count;
+}
+
+bool wfi_values_on_device(weft_args values)
+{
+    wfi_walk walk;
+    wfi_walk_begin(&walk, values);
+    for (const weft_value *value; (value = wfi_walk_next(&walk));) {
+        weft_tensors here = wfi_value_tensors(value);
+        for (size_t i = 0; i < here.count && here.count <= WEFT_MAX_CALL_TENSORS; i++)
+            if (here.items[i] && wfi_tensor_kind(here.items[i]) == WFI_MEMORY_CUDA)
+                return true;
+    }
+    return false;
 }
 
 /* The caller owns the lists; they are const only for readers. */

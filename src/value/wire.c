@@ -41,13 +41,16 @@ void wfi_value_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shap
         wfi_write_i64(writer, shape.dims[i]);
 }
 
-bool wfi_value_read_tensor_type(wfi_reader *reader, weft_dtype *dtype, weft_shape *shape, uint64_t *nbytes,
-                                bool *linked)
+bool wfi_value_read_tensor_type(wfi_reader *reader, wfi_tensor_type *type, uint64_t *nbytes, bool *linked)
 {
     uint8_t byte = wfi_read_u8(reader);
-    *dtype = (weft_dtype)(linked ? byte & ~WFI_LINKED : byte);
+    weft_dtype *dtype = &type->dtype;
+    weft_shape *shape = &type->shape;
+    *dtype = (weft_dtype)(linked ? byte & ~(WFI_LINKED | WFI_PLACED) : byte);
+    bool is_placed = linked && byte & WFI_PLACED;
     if (linked)
         *linked = byte & WFI_LINKED;
+    type->from = type->to = 0;
     shape->ndim = wfi_read_u8(reader);
     uint64_t bytes = weft_dtype_size(*dtype);
     if (reader->failed || !bytes || shape->ndim > WEFT_MAX_DIMS || (linked && *linked && !wfi_dtype_is_float(*dtype)))
@@ -55,6 +58,12 @@ bool wfi_value_read_tensor_type(wfi_reader *reader, weft_dtype *dtype, weft_shap
     for (int i = 0; i < shape->ndim; i++) {
         shape->dims[i] = wfi_read_i64(reader);
         if (shape->dims[i] < 0 || __builtin_mul_overflow(bytes, (uint64_t)shape->dims[i], &bytes) || bytes > INT64_MAX)
+            reader->failed = true;
+    }
+    if (is_placed) {
+        type->from = wfi_read_u8(reader);
+        type->to = wfi_read_u8(reader);
+        if (type->from >= WFI_DEVICE_CODES || type->to >= WFI_DEVICE_CODES)
             reader->failed = true;
     }
     *nbytes = bytes;

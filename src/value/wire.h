@@ -27,6 +27,7 @@
 
 #include "base/codec.h"
 #include "base/map.h"
+#include "mem/cuda.h"
 #include "mem/rma.h"
 
 #include <weft/value.h>
@@ -74,6 +75,11 @@ enum wfi_tensor_encoding {
 
 /* Set in a tensor's dtype byte: it was recorded under the distributed context of its call (src/dist). */
 #define WFI_LINKED 0x80u
+/* Set there too: two bytes follow the sizes, the tensor's device at the sender, and the device at the receiver where it
+ * shall be. Without it both are the CPU. */
+#define WFI_PLACED 0x40u
+/* A device as a byte. 0: the CPU; n + 1: cuda:n. */
+#define WFI_DEVICE_CODES (1 + WFI_CUDA_DEVICES_MAX)
 
 #define WFI_INLINE_LIMIT 2048 /* payload that is part of the metadata; a larger one is EAGER, PULL or PUSH */
 #define WFI_BODY_INLINE 3456  /* bytes of metadata, inline payload included, that fit a message for sure */
@@ -109,13 +115,19 @@ typedef struct wfi_landing {
     uint64_t size;
 } wfi_landing;
 
-/* A tensor's dtype and shape. Reading fails on unknown dtypes, too many dimensions, and sizes that overflow; and on WFI_LINKED where
- * `linked` is NULL, or the dtype is not floating. */
+typedef struct wfi_tensor_type {
+    weft_dtype dtype;
+    weft_shape shape;
+    uint8_t from, to; /* devices: at the sender, and where it shall be at the receiver */
+} wfi_tensor_type;
+
+/* A tensor's dtype and shape. Reading fails on unknown dtypes, too many dimensions, sizes that overflow, and codes of
+ * devices that cannot be. It also fails on WFI_LINKED if the dtype is not floating; and on WFI_LINKED and WFI_PLACED
+ * if `linked` is NULL: of landing places. */
 void wfi_value_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape);
+bool wfi_value_read_tensor_type(wfi_reader *reader, wfi_tensor_type *type, uint64_t *nbytes, bool *linked);
 /* "float32 [2, 3]", for messages; returns `text`. */
 #define WFI_TENSOR_TEXT 96
 const char *wfi_value_tensor_type_text(char text[WFI_TENSOR_TEXT], weft_dtype dtype, weft_shape shape);
-bool wfi_value_read_tensor_type(wfi_reader *reader, weft_dtype *dtype, weft_shape *shape, uint64_t *nbytes,
-                                bool *linked);
 
 #endif

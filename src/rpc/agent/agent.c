@@ -74,6 +74,7 @@ static weft_agent *make_agent(void)
     wfi_map_init(&agent->found_names);
     wfi_map_init(&agent->given_names);
     wfi_list_init(&agent->retries);
+    wfi_list_init(&agent->stagings);
     wfi_list_init(&agent->membership.events);
     wfi_list_init(&agent->spare_notifications);
     agent->probe_timer.reserved = true;
@@ -319,6 +320,7 @@ static void stop_from_outside(weft_agent *agent)
     wfi_net_timer_clear(agent->net, &agent->probe_timer);
     wfi_net_timer_clear(agent->net, &agent->await_timer);
     wfi_net_timer_clear(agent->net, &agent->overload_timer);
+    wfi_net_timer_clear(agent->net, &agent->ask_timer);
     wfi_net_unlock(agent->net);
     wfi_net_stop(agent->net);
     WFI_FOR_COMPONENTS (component, drain)

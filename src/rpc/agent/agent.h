@@ -136,10 +136,14 @@ struct weft_agent {
     uint64_t awaits_ask_ns;    /* when to query the store, before the time limit passes; 0: not needed */
     bool awaits_answer;        /* the store's answer is to be logged */
     char awaited[256];         /* the last answer of the store; "": none yet */
-    wfi_timer overload_timer;  /* agent/overload.c */
-    uint64_t overload_taken;   /* number of tasks that the executor had taken when overload_timer last fired */
-    bool overload_seen;        /* all threads waited at that time */
-    uint64_t serves_until_ns;  /* while leaving an elastic job: when it begins to refuse new calls */
+    wfi_list stagings;         /* copies between devices and page-locked memory: payload/staging.c */
+    wfi_timer ask_timer;       /* the same: when to ask the devices */
+    bool asks_devices;         /* ask_timer is set, or ask_task is queued */
+    wfi_task ask_task;
+    wfi_timer overload_timer; /* agent/overload.c */
+    uint64_t overload_taken;  /* number of tasks that the executor had taken when overload_timer last fired */
+    bool overload_seen;       /* all threads waited at that time */
+    uint64_t serves_until_ns; /* while leaving an elastic job: when it begins to refuse new calls */
     bool refuses_calls;
     weft_future *terminated;
     wfi_map found_names; /* rank + 1 where weft_agent_find last found a name, by the name's hash: agent/workers.c */

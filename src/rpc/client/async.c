@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text/sized.h"
 #include "rpc/refs/refs.h"
+#include "value/value.h"
 
 /* For wfi_parent_note: a handler may also pass on the error of a call that was not started. */
 static void note_failure(const weft_rpc_options *options, const weft_error *error)
@@ -70,6 +71,17 @@ weft_status wfi_spec_find_source(weft_agent *agent, wfi_call_spec *spec, weft_er
     return status;
 }
 
+/* Whether the arguments must be copied from devices before they can be sent. */
+static bool leaves_device(weft_agent *agent, const wfi_call_spec *spec)
+{
+    if (!wfi_storage_devices_used() || !wfi_values_on_device(spec->arguments))
+        return false;
+    weft_error *error = NULL;
+    bool is_here = wfi_target_resolve(agent, spec->to, spec->function, &error) == wfi_agent_rank(agent);
+    weft_error_unref(error); /* the attempt reports it */
+    return !is_here;
+}
+
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
     weft_status status = agent->forked ? WEFT_ERR_STATE : wfi_spec_check(agent, spec);
@@ -86,7 +98,7 @@ weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **
     bool finds_source = !status && !spec->source && spec->options->tape;
     if (finds_source)
         status = wfi_spec_find_source(agent, spec, error);
-    if (!status && spec->options->retry.attempts > 1)
+    if (!status && (spec->options->retry.attempts > 1 || leaves_device(agent, spec)))
         status = wfi_retry_start(agent, spec, out, error);
     else if (!status)
         status = wfi_call_begin(agent, spec, out, error);
@@ -109,7 +121,8 @@ weft_status wfi_rpc_start_reserved(weft_agent *agent, weft_target to, const wfi_
                           .options = &how,
                           .parent = &how.parent,
                           .within = call->within,
-                          .exempt = true};
+                          .exempt = true,
+                          .devices = call->devices};
     return wfi_rpc_start(agent, &spec, out, error);
 }
 

@@ -25,8 +25,9 @@ typedef struct wfi_call_spec {
     /* The distributed context of options->tape, for all attempts; NULL: none. The function that made the spec holds
      * the reference. */
     wfi_recording_source *source;
-    size_t kept_bytes; /* bytes in the peer's queue at the last try, for the error text */
-    bool waited;       /* the queue was full at first; for the error text after a timeout */
+    size_t kept_bytes;      /* bytes in the peer's queue at the last try, for the error text */
+    bool waited;            /* the queue was full at first; for the error text after a timeout */
+    const uint8_t *devices; /* where each tensor shall be at the worker (value/wire.h); NULL: the maps say it */
 } wfi_call_spec;
 
 /*
@@ -94,6 +95,7 @@ typedef struct wfi_reserved_call {
     weft_args arguments;
     int64_t timeout_ms;
     const wfi_span *within;
+    const uint8_t *devices; /* as in wfi_call_spec; copied if it is needed after the call */
 } wfi_reserved_call;
 weft_status wfi_rpc_start_reserved(weft_agent *agent, weft_target to, const wfi_reserved_call *call, weft_future **out,
                                    weft_error **error);
@@ -118,7 +120,8 @@ weft_status wfi_rpc_refuse_null(const weft_rpc_options *options, const char *fun
  * blocking function takes no options: then the error is not logged. */
 weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const weft_rpc_options *options,
                           weft_values **out);
-/* Starts a call with retries, as its options say (client/retry.c). */
+/* Starts a call with retries, as its options say, or one whose arguments are first copied from devices
+ * (client/retry.c). */
 weft_status wfi_retry_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
 void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text); /* [agent lock] */
 /* The target's rank, or -1 with the error of a call of `function` to it. Not locked. */

@@ -114,7 +114,8 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     call->needs_done = flags & WFI_REPLY_NEEDS_DONE;
     call->results.options = (wfi_decode_options){.place = call->land_count ? landing_place : NULL,
                                                  .place_arg = call,
-                                                 .landed_count = call->land_exposed ? call->land_count : 0};
+                                                 .landed_count = call->land_exposed ? call->land_count : 0,
+                                                 .is_answer = true};
     call->results.options.takes_linked = call->recording && flags & WFI_REPLY_LINKED;
     call->results.free_places = true; /* call->land does not change until the call has completed */
     call->results.ready = results_ready;

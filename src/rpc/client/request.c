@@ -389,9 +389,10 @@ static weft_status register_memory(wfi_request *call, int rank, wfi_prepared *pr
 
 /* ---- Preparing --------------------------------------------------------------------------------------------------- */
 
-static wfi_encode_options encode_options(const wfi_call_spec *spec)
+static wfi_encode_options encode_options(const weft_agent *agent, const wfi_call_spec *spec)
 {
-    wfi_encode_options how = {.context = spec->source, .pass = wfi_rref_pass};
+    wfi_encode_options how = {
+        .context = spec->source, .pass = wfi_rref_pass, .places_all = spec->devices || wfi_devices_map_cpu(agent)};
     if (spec->source)
         how.is_linked = wfi_recording_ops_get()->is_linked;
     return how;
@@ -401,8 +402,10 @@ weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
 {
     if (*spec->packed)
         return WEFT_OK;
-    wfi_encode_options how = encode_options(spec);
+    wfi_encode_options how = encode_options(agent, spec);
     weft_status status = wfi_shared_body_create(spec->arguments, &how, spec->packed);
+    if (!status)
+        status = wfi_shared_body_stage(*spec->packed, agent);
     if (status)
         return status;
     wfi_net_lock(agent->net);
@@ -414,12 +417,15 @@ weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
 
 static weft_status pack_arguments(wfi_request *call, int rank, const wfi_call_spec *spec)
 {
-    wfi_encode_options how = encode_options(spec);
+    wfi_encode_options how = encode_options(call->agent, spec);
+    char problem[256];
     how.room = call->results.room.meta; /* unused until the reply, whose frame acknowledges the message */
     weft_status status =
         spec->packed ? wfi_spec_pack(call->agent, spec) : wfi_encode(&call->arguments.body, spec->arguments, &how);
     if (!status && spec->packed)
         status = wfi_outbound_share(&call->arguments, *spec->packed);
+    if (!status)
+        status = wfi_outbound_address(&call->arguments, call->agent, rank, spec->devices, problem, sizeof(problem));
     return status ? status : wfi_outbound_check(&call->arguments, call->agent->net, rank);
 }
 

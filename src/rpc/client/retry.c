@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * retry.c - calls with retries.
+ * retry.c - calls with retries, and calls whose arguments are first copied from devices.
  *
  * The user gets one future. Behind it, ordinary calls (attempts) are made one after another, until one succeeds or
  * fails permanently, or no attempts or no time are left:
  *
- *     TRYING -> PAUSING -> TRYING -> ... -> OVER
+ *     STAGING -> TRYING -> PAUSING -> TRYING -> ... -> OVER
+ *
+ * It begins with STAGING if there are tensors of devices (staging.h), otherwise with TRYING.
  *
  * An observer of the attempt's future begins the pause or ends the call. A timer, or room in the peer's queue, ends the
  * pause. A deferred task then makes the next attempt, on the thread that releases the lock. Neither the observer nor
@@ -27,6 +29,7 @@
 #define PAUSE_MOST_MS 5000
 
 typedef enum retry_state {
+    STAGING, /* the arguments are being copied to page-locked memory, until `staged` is called or `timer` fires */
     TRYING,  /* an attempt is about to start, is being started, or is in flight */
     PAUSING, /* until `timer` fires or `room` is woken */
     OVER,    /* the user's future is complete, and `task` will drop the retry's own reference */
@@ -38,6 +41,8 @@ typedef struct retry {
     weft_future *future; /* the user's */
     wfi_call_spec spec;  /* of all attempts; its pointers are to the fields below, its deadline is that of the call */
     weft_rpc_options options;
+    wfi_span within;          /* for spec.within */
+    uint8_t *devices;         /* for spec.devices */
     weft_values *args, *kept; /* `kept`: landing places, name of the function, name of the target */
     wfi_shared_body *packed;  /* set by the first attempt that needs it */
 
@@ -53,6 +58,7 @@ typedef struct retry {
     uint64_t pause_ns, pause_most_ns; /* the next pause, and the longest one, before they are varied */
     size_t pausing_bytes;             /* its part of agent->pausing_bytes: only in a pause */
     wfi_timer timer;
+    wfi_stage_waiter staged;
     wfi_room_waiter room; /* waits from a pause for room until the attempt after it has been tried */
     wfi_task task;
 } retry;
@@ -69,6 +75,7 @@ static void drop(retry *r)
     weft_rref_unref(r->spec.remote);
     weft_future_unref(r->future);
     weft_error_unref(r->stop);
+    free(r->devices);
     wfi_agent_unref(r->agent);
     free(r);
 }
@@ -112,6 +119,7 @@ static void finish(retry *r, const weft_values *values, const weft_error *error)
     leave_pause(r);
     r->state = OVER;
     wfi_room_leave(&r->room);
+    wfi_stage_waiter_leave(&r->staged);
     wfi_list_remove(&r->link);
     wfi_child_end(&r->child, failure);
     wfi_call_complete_future(r->future, r->spec.remote, values, failure);
@@ -126,7 +134,7 @@ static void stop(retry *r, weft_status why, const char *text)
         return;
     wfi_error_detail detail = {.code = why, .function = r->spec.function, .worker = -1};
     r->stop = wfi_error_create(&detail, "%s", text);
-    if (r->state == PAUSING)
+    if (r->state == PAUSING || r->state == STAGING)
         finish(r, NULL, r->stop);
 }
 
@@ -287,7 +295,9 @@ static weft_error *make_attempt(retry *r)
     weft_rpc_options options = r->options;
     spec.options = &options;
     spec.waited = r->room.peer != NULL;
-    options.wait_for_room &= r->attempts == 1; /* only the first attempt is made on a thread that may block */
+    options.wait_for_room &=
+        r->attempts == 1 &&
+        !wfi_shared_body_staging(r->packed); /* only the first attempt is made on a thread that may block */
     if (options.retry.attempt_ms && !spec.remote) {
         uint64_t limit = wfi_deadline(wfi_net_clock(agent->net), options.retry.attempt_ms);
         spec.deadline_ns = limit < spec.deadline_ns ? limit : spec.deadline_ns;
@@ -347,7 +357,31 @@ static void end_pause(retry *r)
 
 static void time_came(wfi_timer *timer)
 {
-    end_pause(wfi_container_of(timer, retry, timer));
+    retry *r = wfi_container_of(timer, retry, timer);
+    if (r->state == STAGING)
+        stop(r, WEFT_ERR_TIMEOUT, "its time ran out while its arguments were copied from a device");
+    else
+        end_pause(r);
+}
+
+/* The arguments have been copied from their devices. [agent lock] */
+static void arguments_staged(wfi_stage_waiter *waiter, weft_status status)
+{
+    retry *r = wfi_container_of(waiter, retry, staged);
+    wfi_error_detail detail = {.code = status, .function = r->spec.function, .worker = -1};
+    weft_error *error = status ? wfi_error_create(&detail, "its arguments could not be copied from a device: %s",
+                                                  weft_status_text(status))
+                               : NULL;
+    wfi_shared_body_copied(r->packed);
+    if (error) {
+        finish(r, NULL, error);
+    } else {
+        leave_pause(r);
+        r->state = TRYING;
+        (void)wfi_agent_enter(r->agent); /* it is open: closing waits for the copies */
+        wfi_net_defer(r->agent->net, &r->task, WFI_DEFER_RELEASE);
+    }
+    weft_error_unref(error);
 }
 
 static void room_came(wfi_done *done)
@@ -381,7 +415,18 @@ static weft_status keep_spec(retry *r, const wfi_call_spec *spec)
                               .is_attempt = true,
                               .packed = &r->packed,
                               .parent = (const weft_call *const *)&r->child.parent,
-                              .source = spec->source ? wfi_recording_ops_get()->ref(spec->source) : NULL};
+                              .source = spec->source ? wfi_recording_ops_get()->ref(spec->source) : NULL,
+                              .exempt = spec->exempt};
+    if (spec->within) {
+        r->within = *spec->within;
+        r->spec.within = &r->within;
+    }
+    size_t tensors = spec->devices ? wfi_values_tensors(r->spec.arguments, NULL, 0) : 0;
+    if (tensors && !(r->devices = malloc(tensors)))
+        return WEFT_ERR_MEMORY;
+    if (tensors)
+        memcpy(r->devices, spec->devices, tensors);
+    r->spec.devices = r->devices;
     if (spec->packed && *spec->packed)
         r->packed = wfi_shared_body_ref(*spec->packed);
     return WEFT_OK;
@@ -399,6 +444,7 @@ static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retr
     r->agent = wfi_agent_ref(agent);
     atomic_init(&r->refs, 1);
     r->attempts = 1;
+    r->state = TRYING;
     r->pause_ns = wfi_ns_of_ms(pause_ms);
     r->pause_most_ns = wfi_ns_of_ms(how->pause_most_ms ? how->pause_most_ms : most_ms) / 5 * 4;
     r->child.parent_ended = stop_with_parent;
@@ -406,24 +452,51 @@ static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retr
     r->timer.fire = time_came;
     r->room.woken.run = room_came;
     r->task.run = go_on;
+    r->staged.run = arguments_staged;
+    wfi_list_init(&r->staged.link);
     r->future = wfi_agent_future(agent);
     return r->future ? keep_spec(r, spec) : WEFT_ERR_MEMORY;
+}
+
+/* Begins to wait for the copies of the arguments from devices, if there are any. [agent lock] */
+static weft_status await_staging(retry *r)
+{
+    wfi_staging *staging = wfi_shared_body_staging(r->packed);
+    if (!staging)
+        return WEFT_OK;
+    if (!wfi_staging_await(staging, &r->staged)) {
+        wfi_shared_body_copied(r->packed);
+        return staging->status;
+    }
+    weft_status status =
+        r->spec.deadline_ns == WFI_NEVER ? WEFT_OK : wfi_net_timer_set(r->agent->net, &r->timer, r->spec.deadline_ns);
+    if (status)
+        wfi_stage_waiter_leave(&r->staged);
+    else
+        r->state = STAGING;
+    return status;
 }
 
 weft_status wfi_retry_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
     retry *r = NULL;
     weft_status status = make_retry(agent, spec, &r);
+    if (!status && wfi_values_on_device(spec->arguments))
+        status = wfi_spec_pack(agent, &r->spec);
     wfi_net_lock(agent->net);
     if (!status)
         status = wfi_agent_usable(agent);
     if (!status)
         status = wfi_call_limit(agent, spec, wfi_now(wfi_net_clock(agent->net)), &r->spec.deadline_ns);
+    if (!status)
+        status = await_staging(r);
+    bool is_staging = !status && r->state == STAGING;
     if (!status) {
         wfi_child_join(&r->child, (weft_call *)*spec->parent);
         wfi_list_push_back(&agent->retries, &r->link);
         wfi_future_set_canceller(r->future, &retry_canceller, r, 0);
     }
+    weft_future *future = status ? NULL : weft_future_ref(r->future); /* the retry may end once the lock is released */
     wfi_net_unlock(agent->net);
     if (status) {
         *error = wfi_spec_explain(agent, spec, status, -1);
@@ -431,7 +504,10 @@ weft_status wfi_retry_start(weft_agent *agent, wfi_call_spec *spec, weft_future 
             drop(r);
         return status;
     }
-    weft_future *future = weft_future_ref(r->future);
+    if (is_staging) {
+        *out = future;
+        return WEFT_OK;
+    }
     *error = make_attempt(r);
     if (*error)
         weft_future_unref(future);

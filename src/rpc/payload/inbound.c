@@ -9,6 +9,7 @@
 
 #define LARGE_META (64u << 10) /* bytes: decoding that many small values takes milliseconds */
 #define IMPORTS_AT_ONCE 1024   /* references imported while the lock is held once */
+#define LARGE_MOVES (1u << 20) /* bytes: memory of devices that may have to be mapped */
 #define SENTENCE 140           /* bytes: "value 1.2: tensor 3 could not be pulled: " */
 
 /* ---- On another thread ------------------------------------------------------------------------------------------- */
@@ -146,6 +147,19 @@ static void import_references(wfi_inbound *inbound)
 
 /* ---- Payload ----------------------------------------------------------------------------------------------------- */
 
+static void upload_task(wfi_task *task);
+
+/* Runs a step for tensors of devices, without the lock: it may allocate such memory. [agent lock] */
+static void run_moves(wfi_inbound *inbound, void (*run)(wfi_task *task))
+{
+    inbound->state = WFI_INBOUND_PLACING;
+    inbound->task.run = run;
+    if (inbound->decoded.moves->nbytes > LARGE_MOVES && has_elsewhere(inbound->agent))
+        run_elsewhere(inbound, run);
+    else
+        wfi_net_defer(inbound->agent->net, &inbound->task, WFI_DEFER_RELEASE);
+}
+
 static void payload_pulled(wfi_transfer *transfer, weft_status status)
 {
     wfi_inbound *inbound = wfi_container_of(transfer, wfi_inbound, transfer);
@@ -153,6 +167,8 @@ static void payload_pulled(wfi_transfer *transfer, weft_status status)
         wfi_storage_wrote(transfer->segments[i].storage);
     if (inbound->cancelled || status)
         fail_pull(inbound, status, "payload");
+    else if (inbound->decoded.moves)
+        run_moves(inbound, upload_task);
     else
         import_references(inbound);
 }
@@ -161,10 +177,6 @@ static const wfi_transfer_ops payload_pulled_ops = {.chunk = wfi_transfer_ignore
 
 static void pull_payload(wfi_inbound *inbound)
 {
-    inbound->values = inbound->decoded.values;
-    inbound->decoded.values = NULL;
-    inbound->landed_bytes = inbound->decoded.landed_bytes;
-    inbound->agent->stats.bytes_copied += inbound->decoded.copied_bytes;
     if (inbound->decoded.segment_count == 0) {
         import_references(inbound);
         return;
@@ -178,6 +190,92 @@ static void pull_payload(wfi_inbound *inbound)
     weft_status status = wfi_peer_transfer(inbound->peer, &inbound->transfer);
     if (status)
         fail_pull(inbound, status, "payload");
+}
+
+/* ---- Tensors of devices ------------------------------------------------------------------------------------------ */
+
+/* Queues the copies to the devices, and puts the tensors into the values. Not locked. */
+static weft_status upload(wfi_inbound *inbound)
+{
+    wfi_decoded *decoded = &inbound->decoded;
+    wfi_decoded_moves *moves = decoded->moves;
+    if (!moves->staged) /* all go to the CPU */
+        return wfi_decoded_to_devices(decoded, inbound->values, NULL);
+    wfi_staging *staging = wfi_staging_create(inbound->agent, moves->staged);
+    if (!staging)
+        return WEFT_ERR_MEMORY;
+    staging->failure = "tensors of a call, which has gone on, could not be copied to a device";
+    weft_status status = wfi_decoded_to_devices(decoded, inbound->values, &staging->copies);
+    wfi_staging_start(staging);
+    wfi_staging_unref(staging);
+    wfi_storage_unref(moves->staged);
+    moves->staged = NULL;
+    return status;
+}
+
+/* The end of a step. Not locked */
+static void end_moves(wfi_inbound *inbound, weft_status status, void (*then)(wfi_inbound *inbound))
+{
+    weft_agent *agent = inbound->agent;
+    bool elsewhere = inbound->elsewhere;
+    wfi_net_lock(agent->net);
+    inbound->elsewhere = false;
+    if (inbound->cancelled)
+        fail_inbound(inbound, WEFT_ERR_CANCELLED, "it was cancelled");
+    else if (status)
+        fail_inbound(inbound, status,
+                     inbound->decoded.problem[0] ? inbound->decoded.problem : "no page-locked memory for its tensors");
+    else
+        then(inbound);
+    wfi_net_unlock(agent->net);
+    if (elsewhere) /* last access to the agent; the inbound may already be freed */
+        atomic_fetch_sub(&agent->inbound_elsewhere, 1);
+}
+
+static void upload_task(wfi_task *task)
+{
+    wfi_inbound *inbound = wfi_container_of(task, wfi_inbound, task);
+    end_moves(inbound, upload(inbound), import_references);
+}
+
+/* Takes the page-locked memory into which the payload is pulled. */
+static void stage_task(wfi_task *task)
+{
+    wfi_inbound *inbound = wfi_container_of(task, wfi_inbound, task);
+    weft_status status = wfi_decoded_stage(&inbound->decoded);
+    bool pulls = inbound->decoded.segment_count;
+    if (!status && !pulls)
+        status = upload(inbound);
+    end_moves(inbound, status, pulls ? pull_payload : import_references);
+}
+
+/* Of an answer: chooses the devices, by those at the sender. */
+static weft_status choose_devices(wfi_inbound *inbound)
+{
+    wfi_decoded_moves *moves = inbound->decoded.moves;
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; moves && inbound->options.is_answer && i < moves->count && !status; i++) {
+        wfi_decoded_move *move = &moves->items[i];
+        if (!move->place)
+            status = wfi_device_here(inbound->agent, wfi_peer_rank(inbound->peer), move->device, &move->device,
+                                     inbound->problem, sizeof(inbound->problem));
+    }
+    return status;
+}
+
+static void take_values(wfi_inbound *inbound)
+{
+    inbound->values = inbound->decoded.values;
+    inbound->decoded.values = NULL;
+    inbound->landed_bytes = inbound->decoded.landed_bytes;
+    inbound->agent->stats.bytes_copied += inbound->decoded.copied_bytes;
+    weft_status status = choose_devices(inbound);
+    if (status)
+        fail_inbound(inbound, status, inbound->problem);
+    else if (inbound->decoded.moves)
+        run_moves(inbound, stage_task);
+    else
+        pull_payload(inbound);
 }
 
 /* ---- Memory budget ----------------------------------------------------------------------------------------------- */
@@ -258,7 +356,7 @@ static void after_decoding(wfi_inbound *inbound)
         fail_inbound(inbound, inbound->decoding,
                      inbound->decoded.problem[0] ? inbound->decoded.problem : "malformed landing places");
     else
-        pull_payload(inbound);
+        take_values(inbound);
 }
 
 static void decode_task(wfi_task *task)
@@ -285,16 +383,18 @@ static void decode_task(wfi_task *task)
 
 void wfi_inbound_await(weft_agent *agent)
 {
+    static void (*const tasks[])(wfi_task * task) = {decode_task, stage_task, upload_task, import_task};
     while (atomic_load(&agent->inbound_elsewhere)) {
         /* The process's executor may have no free thread. Runs the task here, even if it belongs to another agent. */
-        wfi_task *task = wfi_executor_withdraw(wfi_executor_process(), decode_task);
-        if (!task)
-            task = wfi_executor_withdraw(wfi_executor_process(), import_task);
+        wfi_task *task = NULL;
+        for (size_t i = 0; i < sizeof(tasks) / sizeof(tasks[0]) && !task; i++)
+            task = wfi_executor_withdraw(wfi_executor_process(), tasks[i]);
         if (task)
             task->run(task);
         else
             sched_yield();
     }
+    wfi_staging_await_all(agent);
 }
 
 /* Decodes inbound->meta: at once, or without the lock if user code chooses the places or the metadata are large. */
@@ -386,6 +486,10 @@ void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)
 {
     wfi_assert_held(wfi_net_mutex(inbound->agent->net));
     inbound->bulk_generation = wfi_peer_bulk_generation(inbound->peer);
+    uint8_t cpu_to = 0;
+    if (inbound->options.is_answer)
+        (void)wfi_device_here(inbound->agent, wfi_peer_rank(inbound->peer), 0, &cpu_to, inbound->problem, 0);
+    inbound->options.moves_cpu = cpu_to;
     if (wfi_read_u8(body) != 0) {
         pull_meta(inbound, body);
         return;

@@ -65,6 +65,39 @@ bool wfi_outbound_exposes(const wfi_outbound *outbound, const wfi_peer *peer, si
     return !fits_frame(header_size, body->meta.size);
 }
 
+/* ---- Tensors of devices ------------------------------------------------------------------------------------------ */
+
+weft_status wfi_outbound_stage(wfi_outbound *outbound, weft_agent *agent)
+{
+    if (!wfi_encoded_leaves_device(&outbound->body))
+        return WEFT_OK;
+    outbound->staging = wfi_staging_create(agent, outbound->body.devices->staged);
+    if (!outbound->staging)
+        return WEFT_ERR_MEMORY;
+    weft_status status = wfi_encode_copy(&outbound->body, &outbound->staging->copies);
+    wfi_staging_start(outbound->staging);
+    return status;
+}
+
+weft_status wfi_outbound_address(wfi_outbound *outbound, weft_agent *agent, int rank, const uint8_t *devices,
+                                 char *problem, size_t room)
+{
+    const wfi_encoded *body = &outbound->body;
+    weft_status status = WEFT_OK;
+    if (!body->devices)
+        return WEFT_OK;
+    wfi_net_lock(agent->net);
+    for (size_t i = 0; i < body->devices->place_count && !status; i++) {
+        uint8_t *place = body->meta.data + body->devices->places[i];
+        if (devices)
+            place[1] = devices[i];
+        else
+            status = wfi_device_there(agent, rank, place[0], &place[1], problem, room);
+    }
+    wfi_net_unlock(agent->net);
+    return status;
+}
+
 /* ---- Preparing --------------------------------------------------------------------------------------------------- */
 
 static void drop_shared(void *shared)
@@ -311,7 +344,9 @@ void wfi_outbound_fini(wfi_outbound *outbound)
         outbound->body.linked = NULL;
         outbound->body.rrefs = NULL;
         outbound->body.remote = NULL;
+        outbound->body.devices = NULL;
     }
+    wfi_staging_unref(outbound->staging);
     free(outbound->exposures);
     wfi_frame_unref(outbound->frame);
     wfi_storage_unref(outbound->meta_storage);

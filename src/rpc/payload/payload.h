@@ -12,6 +12,7 @@
  * wfi_shared_body  arguments encoded once for several calls: the targets of a multicast, the attempts of one call
  * wfi_inbound      a body that is received: pulls metadata too long for the message, decodes the values, pulls the
  *                  payload straight into its place, announces the references to their owners
+ * wfi_staging      copies of tensors between devices and page-locked memory, from and to which these two move bytes
  * explain.h        finds the value that cannot be sent, and says why
  *
  * LOCK. wfi_encode needs no lock: a call's arguments are encoded before other threads see the call. Functions marked
@@ -25,7 +26,9 @@
 #define WFI_PAYLOAD_H
 
 #include "fabric.h"
+#include "rpc/agent/devices.h"
 #include "rpc/agent/budget.h"
+#include "rpc/payload/staging.h"
 #include "rpc/refs/refs.h"
 #include "value/decode.h"
 #include "value/encode.h"
@@ -42,6 +45,7 @@ typedef struct wfi_outbound {
     /* Set if the metadata are exposed, or may grow too long for the message. Owns the bytes of body.meta, or references
      * `shared`, which owns them. */
     wfi_storage *meta_storage;
+    wfi_staging *staging; /* copies its tensors of devices to page-locked memory, or has done so; NULL: it has none */
     struct wfi_tx *frame; /* set by wfi_outbound_publish: the header and everything behind it are in it; or NULL */
     bool meta_follows;    /* set by wfi_outbound_publish: the metadata follow the header as a part of the message */
     wfi_exposure *exposures;
@@ -72,6 +76,16 @@ static inline bool wfi_outbound_registers(const wfi_outbound *outbound, const wf
     return (outbound->body.remote_count || wfi_outbound_may_outgrow(outbound, later)) && wfi_net_registers(net);
 }
 
+/* Starts to copy the tensors of devices, if there are any: then outbound->staging is set. When it has ended, call
+ * wfi_encode_copied for the body; only then may the body be published. Not locked, the agent entered. */
+weft_status wfi_outbound_stage(wfi_outbound *outbound, weft_agent *agent);
+/*
+ * Writes into the metadata where the tensors shall be at the worker: its devices, by the maps of this agent. `devices`
+ * has a device's byte for each tensor of the values instead; NULL: none. WEFT_ERR_INVALID: `problem` names the
+ * device and both workers. Not locked.
+ */
+weft_status wfi_outbound_address(wfi_outbound *outbound, weft_agent *agent, int rank, const uint8_t *devices,
+                                 char *problem, size_t room);
 /* Adds to *prepared the memory that wfi_outbound_publish will expose. After this call at most `later` bytes may be
  * added to the metadata. [agent lock] */
 void wfi_outbound_prepare(wfi_outbound *outbound, size_t later, wfi_prepared *prepared);
@@ -108,6 +122,11 @@ weft_status wfi_shared_body_create(weft_args values, const wfi_encode_options *h
 wfi_shared_body *wfi_shared_body_ref(wfi_shared_body *shared);
 void wfi_shared_body_unref(wfi_shared_body *shared); /* not locked. NULL is a no-op */
 const wfi_encoded *wfi_shared_body_get(const wfi_shared_body *shared);
+/* The same as wfi_outbound_stage, for all its calls. wfi_shared_body_staging: NULL if it has no tensors of devices.
+ * wfi_shared_body_copied: the copies have ended; the second call does nothing. [agent lock] */
+weft_status wfi_shared_body_stage(wfi_shared_body *shared, weft_agent *agent); /* not locked, the agent entered */
+wfi_staging *wfi_shared_body_staging(const wfi_shared_body *shared);
+void wfi_shared_body_copied(wfi_shared_body *shared);
 size_t wfi_shared_body_bytes(const wfi_shared_body *shared); /* its metadata and packed tensors; NULL: 0 */
 weft_status wfi_outbound_share(wfi_outbound *outbound, wfi_shared_body *shared); /* WEFT_ERR_MEMORY */
 
@@ -140,7 +159,7 @@ typedef struct wfi_inbound {
     size_t landing_count;
     uint64_t landed_bytes; /* pushed by the peer into places of this worker */
     union {
-        char problem[352];
+        char problem[344];
         struct {
             uint8_t header[48], meta[WFI_META_ROOM];
         } room; /* bytes of a message of the owner's; copy `problem` first */
@@ -171,8 +190,8 @@ void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body);
 /* Cancels the pull. `ready` is then called with WEFT_ERR_CANCELLED, if it has not been called yet. After `ready` no
  * memory of the peer is read. [agent lock] */
 void wfi_inbound_cancel(wfi_inbound *inbound);
-/* Waits for the agent's inbound tasks on the process's executor. The agent is stopping and has cancelled all its
- * inbounds. Not locked. */
+/* Waits for the agent's inbound tasks on the process's executor, and for its copies to and from devices. The agent is
+ * stopping and has cancelled all its inbounds. Not locked. */
 void wfi_inbound_await(weft_agent *agent);
 /* Whether it has been started and has not become ready. */
 bool wfi_inbound_busy(const wfi_inbound *inbound);

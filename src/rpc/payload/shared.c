@@ -12,7 +12,9 @@
 
 struct wfi_shared_body {
     atomic_int refs;
-    wfi_encoded body; /* constant */
+    wfi_encoded body;     /* constant once `copied` is set, or if there is no `staging` */
+    wfi_staging *staging; /* of its tensors of devices; NULL: it has none */
+    bool copied;          /* [agent lock] */
 };
 
 weft_status wfi_shared_body_create(weft_args values, const wfi_encode_options *how, wfi_shared_body **out)
@@ -44,8 +46,29 @@ void wfi_shared_body_unref(wfi_shared_body *shared)
 {
     if (!shared || atomic_fetch_sub(&shared->refs, 1) != 1)
         return;
+    wfi_staging_unref(shared->staging);
     wfi_encoded_fini(&shared->body);
     free(shared);
+}
+
+weft_status wfi_shared_body_stage(wfi_shared_body *shared, weft_agent *agent)
+{
+    wfi_outbound outbound = {.body = shared->body};
+    weft_status status = wfi_outbound_stage(&outbound, agent);
+    shared->staging = outbound.staging;
+    return status;
+}
+
+wfi_staging *wfi_shared_body_staging(const wfi_shared_body *shared)
+{
+    return shared ? shared->staging : NULL;
+}
+
+void wfi_shared_body_copied(wfi_shared_body *shared)
+{
+    if (!shared->copied)
+        wfi_encode_copied(&shared->body);
+    shared->copied = true;
 }
 
 const wfi_encoded *wfi_shared_body_get(const wfi_shared_body *shared)
@@ -62,8 +85,8 @@ weft_status wfi_outbound_share(wfi_outbound *outbound, wfi_shared_body *shared)
 {
     wfi_encoded view = shared->body;
     const wfi_writer *meta = &shared->body.meta;
-    view.packed_bytes = 0;   /* counted in shared->body */
-    if (view.remote_count) { /* addresses will be written into the metadata, so the view has a copy */
+    view.packed_bytes = 0;                   /* counted in shared->body */
+    if (view.remote_count || view.devices) { /* addresses and devices will be written into its own copy */
         wfi_writer_init_growing(&view.meta);
         wfi_write_bytes(&view.meta, meta->data, meta->size);
     } else {

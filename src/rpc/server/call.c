@@ -69,7 +69,7 @@ static void free_task(wfi_task *task)
     wfi_outbound_fini(&call->outbound);
     wfi_writer_fini(&call->header);
     free(call->pushes);
-    free(call->items);
+    wfi_items_out_free(call->items);
     free(call->arguments);
     if (call->recording)
         wfi_recording_ops_get()->free(call->recording);

@@ -206,7 +206,7 @@ static weft_status encode_results(weft_call *call, wfi_encode_options how)
         status = wfi_outbound_check(&call->outbound, call->agent->net, call->from);
     if (!status && call->outbound.body.remote_count)
         status = wfi_outbound_pushes(&call->outbound, how.landing, &call->pushes, &call->push_count);
-    return status;
+    return status ? status : wfi_outbound_stage(&call->outbound, call->agent);
 }
 
 /* Freed without the lock, when the answer has been sent: the arguments, and the parts of an answer that is not sent,
@@ -305,20 +305,12 @@ static void register_results(weft_call *call, wfi_prepared *prepared)
         call->error = cannot_be_sent(call, status);
 }
 
-static void wire_respond(weft_call *call)
+/* Sends the encoded answer. Not locked */
+static void send_answer(weft_call *call)
 {
     wfi_net *net = call->agent->net;
     leftovers left = {.args = NULL};
     wfi_prepared prepared; /* set if `registers` */
-    if (!call->error) {
-        char problem[320] = "";
-        weft_status status =
-            encode_results(call, (wfi_encode_options){.problem = problem, .problem_room = sizeof(problem)});
-        if (status && !problem[0])
-            wfi_results_fault(call->agent, weft_values_args(call->results), status, problem, sizeof(problem));
-        if (status)
-            call->error = wfi_call_error(call, status, "%s", problem[0] ? problem : weft_status_text(status));
-    }
     bool registers = !call->error && wfi_outbound_registers(&call->outbound, net, 0);
     if (registers)
         register_results(call, &prepared);
@@ -342,6 +334,44 @@ static void wire_respond(weft_call *call)
     weft_values_unref(left.args);
     wfi_outbound_fini(&left.outbound);
     weft_values_unref(left.results);
+}
+
+/* The results have been copied from their devices. Not locked */
+static void send_staged(void *owner)
+{
+    weft_call *call = owner;
+    weft_status status = call->outbound.staging->status;
+    if (status)
+        call->error =
+            wfi_call_error(call, status, "the results could not be copied from a device: %s", weft_status_text(status));
+    else
+        wfi_encode_copied(&call->outbound.body);
+    send_answer(call);
+}
+
+static void wire_respond(weft_call *call)
+{
+    if (wfi_items_out_delay_answer(call))
+        return; /* the last item calls it again */
+    if (!call->error) {
+        char problem[320] = "";
+        weft_status status =
+            encode_results(call, (wfi_encode_options){.problem = problem, .problem_room = sizeof(problem)});
+        if (status && !problem[0])
+            wfi_results_fault(call->agent, weft_values_args(call->results), status, problem, sizeof(problem));
+        if (status)
+            call->error = wfi_call_error(call, status, "%s", problem[0] ? problem : weft_status_text(status));
+    }
+    if (call->error || !call->outbound.staging) {
+        send_answer(call);
+        return;
+    }
+    wfi_net *net = call->agent->net;
+    wfi_net_lock(net);
+    bool waits = wfi_staging_then(call->outbound.staging, send_staged, call);
+    wfi_net_unlock(net);
+    if (!waits)
+        send_staged(call);
 }
 
 /* ---- The responder ----------------------------------------------------------------------------------------------- */

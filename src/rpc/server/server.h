@@ -88,8 +88,12 @@ struct weft_call {
     bool ran;        /* its handler has begun */
     bool begun;      /* the same, of a call of this worker to itself. [agent lock] */
     bool starved;    /* no memory to wait for the references among the arguments */
-    size_t unmade;   /* references among the arguments of a call to itself whose values are being made */
     bool interested; /* interest in the peer is registered: wfi_serve_interest */
+    bool in_line;
+    bool queued;       /* for a batch: batch/batch.h */
+    bool pinned;       /* `results` have read pins: unread.c */
+    bool has_returned; /* its handler has returned, and it is deferred. [agent lock] */
+    size_t unmade;     /* references among the arguments of a call to itself whose values are being made */
 
     wfi_inbound *arguments; /* of a remote call; allocated separately: small blocks are cheap for malloc */
     weft_values *args;      /* the arguments that the handler sees */
@@ -116,18 +120,14 @@ struct weft_call {
     weft_error *inner;         /* the error of the child that failed last. [agent lock] */
     struct weft_batch *batch;  /* the batch in which it has row number `row`; NULL: none */
     size_t row;
-    struct wfi_line *line; /* of a function with WEFT_FUNCTION_ORDERED, until its handler has returned: order.c */
-    wfi_list line_link;    /* in its line, while `in_line`: until its handler may begin */
-    bool in_line;
-    bool queued;                 /* for a batch: batch/batch.h */
-    bool pinned;                 /* `results` have read pins: unread.c */
+    struct wfi_line *line;       /* of a function with WEFT_FUNCTION_ORDERED, until its handler has returned: order.c */
+    wfi_list line_link;          /* in its line, while `in_line`: until its handler may begin */
     weft_future *unread;         /* created by the first weft_call_unread */
     struct wfi_items_out *items; /* server/stream.c; NULL: the caller takes no items */
     unsigned notifications;      /* promised for it: a bare reply, if there is no memory for its answer */
     wfi_charge charge;           /* against the memory budget; 0 bytes in a call of this worker to itself */
     wfi_span span;
 
-    bool has_returned;          /* its handler has returned, and it is deferred. [agent lock] */
     const bool *batch_returned; /* has_returned of the batch that it runs in; NULL: none. [agent lock] */
     wfi_timer timer;            /* for its deadline: wfi_serve_watch_deadline */
 

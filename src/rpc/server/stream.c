@@ -19,6 +19,7 @@ typedef struct item_out {
     wfi_writer header;
     wfi_message message;
     bool message_out, ended;
+    bool is_staging; /* its tensors are being copied from devices; then it is sent */
     wfi_task release;
 } item_out;
 
@@ -34,7 +35,15 @@ weft_status wfi_items_out_create(wfi_items_out **out)
 
 uint32_t wfi_items_out_count(const weft_call *call)
 {
-    return call->items ? call->items->sent : 0;
+    const wfi_items_out *items = call->items;
+    return !items ? 0 : items->failure ? items->failed_item : items->sent;
+}
+
+void wfi_items_out_free(wfi_items_out *items)
+{
+    if (items)
+        weft_error_unref(items->failure);
+    free(items);
 }
 
 /* ---- Ending items ------------------------------------------------------------------------------------------------ */
@@ -53,7 +62,7 @@ static void release_item(wfi_task *task)
 
 static void free_if_ended(item_out *item)
 {
-    if (!item->ended || item->message_out)
+    if (!item->ended || item->message_out || item->is_staging)
         return;
     wfi_net *net = item->call->agent->net;
     item->release.run = release_item;
@@ -138,13 +147,28 @@ static weft_status write_header(weft_call *call, item_out *item)
     return status;
 }
 
+/* Counts the item: from here on the caller waits for it. [agent lock] */
+static void admit(weft_call *call, item_out *item)
+{
+    item->call = call;
+    item->number = call->items->sent++;
+    item->kept = wfi_outbound_bytes(&item->outbound);
+    call->holds++;
+    call->items->count++;
+    wfi_list_push_back(&call->items->waiting, &item->link);
+    wfi_budget_keep_item(call->agent, (int64_t)item->kept);
+    call->agent->stats.bytes_packed += item->outbound.body.packed_bytes;
+    call->agent->stats.bytes_copied += item->outbound.body.copied_bytes;
+}
+
+/* [agent lock] */
 static weft_status send_locked(weft_call *call, item_out *item)
 {
-    weft_status status = may_send(call);
+    weft_status status = !item->call ? may_send(call) : item->ended ? WEFT_ERR_CANCELLED : WEFT_OK;
     if (status)
         return status;
-    item->number = call->items->sent;
-    item->kept = wfi_outbound_bytes(&item->outbound);
+    if (!item->call)
+        item->number = call->items->sent;
     status = write_header(call, item);
     if (status)
         return status;
@@ -161,14 +185,8 @@ static weft_status send_locked(weft_call *call, item_out *item)
         return status;
     }
     item->message_out = true;
-    item->call = call;
-    call->holds++;
-    call->items->sent++;
-    call->items->count++;
-    wfi_list_push_back(&call->items->waiting, &item->link);
-    wfi_budget_keep_item(call->agent, (int64_t)item->kept);
-    call->agent->stats.bytes_packed += item->outbound.body.packed_bytes;
-    call->agent->stats.bytes_copied += item->outbound.body.copied_bytes;
+    if (!item->call)
+        admit(call, item);
     return WEFT_OK;
 }
 
@@ -194,6 +212,74 @@ static weft_status register_and_send(weft_call *call, item_out *item)
     return status;
 }
 
+/* ---- Tensors of devices ------------------------------------------------------------------------------------------ */
+
+/* Sends an item whose tensors have been copied from their devices. If that fails, the call does: its caller would wait
+ * for the item. */
+static void send_staged(void *owner)
+{
+    item_out *item = owner;
+    weft_call *call = item->call;
+    weft_agent *agent = call->agent;
+    wfi_items_out *items = call->items;
+    weft_status status = item->outbound.staging->status;
+    wfi_encode_copied(&item->outbound.body);
+    if (!status)
+        status = register_and_send(call, item);
+    wfi_net_lock(agent->net);
+    item->is_staging = false;
+    bool has_failed = status && !item->ended; /* otherwise the call was cancelled */
+    if (has_failed && (!items->failure || item->number < items->failed_item)) {
+        weft_error_unref(items->failure);
+        items->failure =
+            wfi_call_error(call, status, "item %u could not be sent: %s", item->number, weft_status_text(status));
+        items->failed_item = item->number;
+    }
+    if (has_failed)
+        end_item(item);
+    else
+        free_if_ended(item);
+    items->staging--;
+    bool answers = !items->staging && items->answer_waits;
+    items->answer_waits &= !answers;
+    wfi_net_unlock(agent->net);
+    if (answers)
+        call->responder->respond(call); /* the user's hold keeps the call */
+}
+
+/* Admits an item that is sent when its tensors have been copied. */
+static weft_status send_later(weft_call *call, item_out *item)
+{
+    wfi_net *net = call->agent->net;
+    wfi_net_lock(net);
+    weft_status status = may_send(call);
+    bool waits = false;
+    if (!status) {
+        admit(call, item);
+        item->is_staging = true;
+        call->items->staging++;
+        waits = wfi_staging_then(item->outbound.staging, send_staged, item);
+    }
+    wfi_net_unlock(net);
+    if (!status && !waits)
+        send_staged(item);
+    return status;
+}
+
+bool wfi_items_out_delay_answer(weft_call *call)
+{
+    wfi_items_out *items = call->items;
+    if (!items)
+        return false;
+    wfi_net_lock(call->agent->net);
+    items->answer_waits = items->staging > 0;
+    bool delays = items->answer_waits;
+    if (!delays && items->failure && !call->error)
+        call->error = weft_error_ref(items->failure);
+    wfi_net_unlock(call->agent->net);
+    return delays;
+}
+
 weft_status wfi_items_out_send(weft_call *call, weft_args values)
 {
     wfi_net *net = call->agent->net;
@@ -216,8 +302,10 @@ weft_status wfi_items_out_send(weft_call *call, weft_args values)
         status = wfi_outbound_check(&item->outbound, call->agent->net, call->from);
     if (!status) {
         wfi_encode_landing_count(&item->outbound.body, 0);
-        status = register_and_send(call, item);
+        status = wfi_outbound_stage(&item->outbound, call->agent);
     }
+    if (!status)
+        status = item->outbound.staging ? send_later(call, item) : register_and_send(call, item);
     if (status)
         free_item(item);
     return status;

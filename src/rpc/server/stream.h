@@ -21,6 +21,13 @@ typedef struct wfi_items_out {
     wfi_list waiting; /* items that the caller has not taken */
     size_t count;     /* of `waiting` */
     uint32_t sent;
+
+    /* Items are admitted before their tensors have been copied from devices. The answer waits for them, because it
+     * tells of an item that then cannot be sent. */
+    size_t staging;       /* such items */
+    bool answer_waits;    /* the last of them answers the call */
+    weft_error *failure;  /* of the first that could not be sent */
+    uint32_t failed_item; /* its number */
 } wfi_items_out;
 
 /* ---- The callee's side. A call without items (NULL) behaves like one that has sent none. ------------------------- */
@@ -31,11 +38,15 @@ static inline bool wfi_items_out_busy(const weft_call *call)
     return call->items && call->items->count > 0;
 }
 weft_status wfi_items_out_create(wfi_items_out **out);
-uint32_t wfi_items_out_count(const weft_call *call);       /* sent so far; [agent lock] */
+uint32_t wfi_items_out_count(const weft_call *call);       /* sent so far, before one that failed; [agent lock] */
 void wfi_items_out_took(weft_call *call, uint32_t number); /* [agent lock] */
 /* WEFT_OK, or why no item can be sent now: WEFT_ERR_STATE, WEFT_ERR_CANCELLED. [agent lock] */
 weft_status wfi_items_may_send(const weft_call *call);
 weft_status wfi_items_out_send(weft_call *call, weft_args values); /* as responder.send_item */
 void wfi_items_out_drop(weft_call *call);                          /* the caller will not take the rest; [agent lock] */
+/* Whether the answer must wait for items that are not sent yet: then the last one calls `respond` again. If one could
+ * not be sent, sets call->error. Not locked. */
+bool wfi_items_out_delay_answer(weft_call *call);
+void wfi_items_out_free(wfi_items_out *items);
 
 #endif
