@@ -65,6 +65,12 @@ typedef enum weft_lane {
  * on the agent's executor, one event at a time, with no lock of weft held. */
 typedef void (*weft_membership_fn)(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg);
 
+/* An entry of a device map: a tensor on the device `here` of this worker goes to the device `there` of that worker. */
+typedef struct weft_device_map {
+    const char *worker; /* its name; NULL: all workers without an entry of their own for `here` */
+    weft_device here, there;
+} weft_device_map;
+
 /*
  * Options of weft_agent_open. A zeroed struct takes all defaults. If a field's text names an environment variable, the
  * variable is used when the field is zero or NULL. All pointers are borrowed until weft_agent_open returns, except
@@ -181,6 +187,16 @@ typedef struct weft_agent_options {
 
     weft_membership_fn on_membership; /* called for each weft_member_event */
     void *membership_arg;
+
+    /*
+     * The devices to which tensors of this worker's calls go (docs/cuda.md); WEFT_DEVICE_MAPS
+     * ("server/cuda:0=cpu;server/cuda:1=cuda:0", with * for all workers). Without an entry a tensor goes to the device
+     * with the same number, from the CPU to the CPU. Results, items and gradients come back by the reverse: by the
+     * entry that leads to their device, otherwise to the same number. A call fails with WEFT_ERR_INVALID if a worker
+     * lacks the device to which a tensor should go, or if two entries lead to one device of one worker.
+     */
+    const weft_device_map *device_maps;
+    size_t device_map_count;
 } weft_agent_options;
 
 /*
@@ -377,6 +393,16 @@ WEFT_API int weft_agent_world_size(const weft_agent *agent);
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_fabric(const weft_agent *agent, int rank, weft_lane lane, char *out,
                                                       size_t room);
+/*
+ * Writes how a tensor on the device `from` of this worker would travel to the device `to` of the worker `rank`, and in
+ * parentheses why not in a faster way: "staged through page-locked memory (WEFT_GPU_TRANSPORT is staged)". Between CPUs
+ * it is "host memory", over the fabric that weft_agent_fabric names. To this worker itself the tensor is passed on, or
+ * copied within the process. Writes at most `room` bytes with the NUL; 200 are always enough. Errors:
+ *   WEFT_ERR_INVALID: a NULL argument, an invalid rank, or a device that its worker does not have.
+ *   WEFT_ERR_NOT_FOUND: this worker has not heard of a worker with that rank.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_agent_transport(const weft_agent *agent, int rank, weft_device from,
+                                                         weft_device to, char *out, size_t room);
 /* The port of rank 0's store: the given one, or the free port that WEFT_ANY_PORT took. 0 in the simulation. */
 WEFT_API int weft_agent_store_port(const weft_agent *agent);
 /* The name of the worker that holds this rank, or held it last. Borrowed; valid and unchanged until the agent is freed.

@@ -86,6 +86,13 @@ static const char *error_text(int error)
     return driver.functions.error_text(error, &text) == 0 && text ? text : "an unknown error";
 }
 
+/* A driver that was initialized before fork(2) fails in the child, whatever is asked. */
+static void in_child(void)
+{
+    driver.works = false;
+    snprintf(driver.reason, sizeof(driver.reason), "CUDA was begun before this process was forked: begin it with exec");
+}
+
 static void load(void)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -104,6 +111,8 @@ static void load(void)
     else if (driver.devices == 0)
         snprintf(driver.reason, sizeof(driver.reason), "this machine shows no GPU");
     driver.works = error == 0 && driver.devices > 0;
+    if (driver.works)
+        (void)pthread_atfork(NULL, NULL, in_child);
     if (driver.devices > WFI_CUDA_DEVICES_MAX)
         driver.devices = WFI_CUDA_DEVICES_MAX;
 }

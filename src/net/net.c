@@ -10,6 +10,7 @@
 #include "base/socket.h"
 #include "base/thread.h"
 #include "base/utf8.h"
+#include "mem/cuda.h"
 #include "topo/machine.h"
 #include "topo/quota.h"
 
@@ -308,6 +309,7 @@ static weft_status join_job(wfi_net *net, const wfi_net_options *options, int st
                                                           : wfi_machine(),
                                   .addresses = self.addresses,
                                   .addresses_size = self.addresses_size,
+                                  .cuda_devices = (uint8_t)wfi_cuda_count(),
                                   .public_key = net->transport.keys->public_key,
                                   .master_addr = agent->master_addr,
                                   .master_port = agent->master_port,

@@ -37,6 +37,19 @@ static int index_of(const char *digits)
     return index >= 0 && index < INT32_MAX && *end == '\0' ? (int)index : -1;
 }
 
+bool wfi_device_parse(const char *text, weft_device *out)
+{
+    weft_device device = {WEFT_DEVICE_CPU, 0};
+    if (strcmp(text, "cuda") == 0)
+        device.kind = WEFT_DEVICE_CUDA;
+    else if (strncmp(text, "cuda:", 5) == 0)
+        device = (weft_device){WEFT_DEVICE_CUDA, index_of(text + 5)};
+    else if (strcmp(text, "cpu") != 0)
+        return false;
+    *out = device;
+    return device.index >= 0;
+}
+
 weft_status weft_device_choose(const char *text, int local_rank, weft_device *out, weft_error **error)
 {
     if (!text || !out)
@@ -46,16 +59,10 @@ weft_status weft_device_choose(const char *text, int local_rank, weft_device *ou
         return wfi_error_fail(error, WEFT_ERR_INVALID,
                               "weft_device_choose: the local rank is %d: pass a rank from 0 on, or -1 if it is unknown",
                               local_rank);
-    weft_device device = {WEFT_DEVICE_CPU, 0};
+    weft_device device;
     if (strcmp(text, "auto") == 0)
         device = nearest(local_rank);
-    else if (strcmp(text, "cuda") == 0)
-        device.kind = WEFT_DEVICE_CUDA;
-    else if (strncmp(text, "cuda:", 5) == 0)
-        device = (weft_device){WEFT_DEVICE_CUDA, index_of(text + 5)};
-    else if (strcmp(text, "cpu") != 0)
-        device.index = -1;
-    if (device.index < 0)
+    else if (!wfi_device_parse(text, &device))
         return wfi_error_fail(error, WEFT_ERR_INVALID,
                               "'%s' is no device: expected cpu, cuda, cuda:N with a number N from 0 on, or auto", text);
     weft_status status = weft_device_check(device, error);

@@ -102,6 +102,8 @@ bool wfi_dim_wrap(int ndim, int *dim); /* negative ones count from the end; fals
 
 #define WFI_DEVICE_TEXT 24
 const char *wfi_device_text(weft_device device, char text[WFI_DEVICE_TEXT]); /* "the CPU", "cuda:1"; returns `text` */
+/* Reads "cpu", "cuda" or "cuda:1". False: the text is no device. Whether there is such a GPU is not checked. */
+bool wfi_device_parse(const char *text, weft_device *out);
 
 /* wfi_cell_read returns a reference to the present snapshot of a cell. The storage and the address of the snapshot are
  * borrowed until the next write of the cell. The kind of memory never changes. */

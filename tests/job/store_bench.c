@@ -147,8 +147,12 @@ void bench_say_type(bench *at, uint64_t line, wfi_store_type type)
 
 void bench_join(bench *at, uint64_t line, int rank, int world_size, const char *name, int64_t timeout_ms)
 {
-    wfi_store_message join = {
-        .type = WFI_STORE_JOIN, .rank = rank, .world_size = world_size, .timeout_ms = timeout_ms, .addresses_size = 3};
+    wfi_store_message join = {.type = WFI_STORE_JOIN,
+                              .rank = rank,
+                              .world_size = world_size,
+                              .timeout_ms = timeout_ms,
+                              .addresses_size = 3,
+                              .cuda_devices = 7};
     join.elastic = at->elastic;
     snprintf(join.text, sizeof(join.text), "%s", name);
     memcpy(join.addresses, "adr", 3);

@@ -54,6 +54,7 @@ static void a_late_one_gets_the_table_and_the_others_its_entry(void **state)
     assert_int_equal(told->incarnation, 3);
     assert_string_equal(told->text, "c");
     assert_memory_equal(told->addresses, "adr", 3);
+    assert_int_equal(told->cuda_devices, 7);
     assert_int_equal(entry(at, 3, 3)->incarnation, 2);
     assert_int_equal(entry(at, 3, 2)->incarnation, 0);
     bench_destroy(at);

@@ -27,6 +27,7 @@ static void joins_in_any_order_are_answered_once_with_the_whole_table(void **sta
             assert_int_equal(world->job_key[3], 0x5a);
             assert_string_equal(world->members[2].name, "w2");
             assert_int_equal(world->members[1].addresses_size, 3);
+            assert_int_equal(world->members[1].cuda_devices, 7);
             for (int rank = 0; rank < 3; rank++)
                 assert_true(world->members[rank].incarnation > 0);
         }

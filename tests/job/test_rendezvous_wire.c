@@ -20,7 +20,8 @@ static wfi_store_message sample(wfi_store_type type)
                                  .report = {true, 8, 9, 10},
                                  .text = "a-text",
                                  .addresses_size = 5,
-                                 .machine = 77};
+                                 .machine = 77,
+                                 .cuda_devices = 2};
     memcpy(message.addresses, "12345", 5);
     return message;
 }

@@ -28,7 +28,9 @@ _Static_assert(SAME(INSIDE_CALL, WFI_RPC_CALL) && SAME(INSIDE_REPLY, WFI_RPC_REP
                    SAME(INSIDE_CALL_REMOTE, WFI_CALL_REMOTE) && SAME(INSIDE_CALL_ITEMS, WFI_CALL_ITEMS) &&
                    SAME(INSIDE_REPLY_ERROR, WFI_REPLY_ERROR) && SAME(INSIDE_REPLY_NEEDS_DONE, WFI_REPLY_NEEDS_DONE) &&
                    SAME(INSIDE_ENCODING_PULL, WFI_ENCODING_PULL) && SAME(INSIDE_MESSAGE_MAX, WFI_MESSAGE_MAX) &&
-                   SAME(INSIDE_FUNCTION_NAME_MAX, WFI_FUNCTION_NAME_MAX),
+                   SAME(INSIDE_FUNCTION_NAME_MAX, WFI_FUNCTION_NAME_MAX) &&
+                   SAME(INSIDE_DEVICE_PROBLEM, WFI_DEVICE_PROBLEM) &&
+                   sizeof(inside_device_map) == sizeof(wfi_device_map),
                "as docs/wire.md has it");
 
 struct wfi_net *inside_net(const weft_agent *agent)
@@ -389,6 +391,35 @@ size_t inside_keys(weft_agent *agent, int other, inside_key *keys, size_t room)
         keys[count++] = (inside_key){"a connection's other key", conn->keys->in, sizeof(conn->keys->in)};
     }
     return count;
+}
+
+/* ---- Devices ----------------------------------------------------------------------------------------------------- */
+
+weft_status inside_read_devices(const weft_agent_options *given, size_t *count, inside_device_map *last,
+                                weft_error **error)
+{
+    wfi_devices devices = {0};
+    weft_status status = wfi_devices_init(given, &devices, error);
+    *count = devices.map_count;
+    if (devices.map_count)
+        memcpy(last, &devices.maps[devices.map_count - 1], sizeof(*last));
+    wfi_devices_fini(&devices);
+    return status;
+}
+
+weft_status inside_device(weft_agent *agent, int rank, bool back, uint8_t from, uint8_t *to,
+                          char problem[INSIDE_DEVICE_PROBLEM])
+{
+    inside_lock(agent);
+    weft_status status = back ? wfi_device_here(agent, rank, from, to, problem, INSIDE_DEVICE_PROBLEM)
+                              : wfi_device_there(agent, rank, from, to, problem, INSIDE_DEVICE_PROBLEM);
+    inside_unlock(agent);
+    return status;
+}
+
+bool inside_maps_cpu(const weft_agent *agent)
+{
+    return wfi_devices_map_cpu(agent);
 }
 
 /* ---- Options ----------------------------------------------------------------------------------------------------- */

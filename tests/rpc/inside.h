@@ -133,6 +133,22 @@ typedef struct inside_key {
 } inside_key;
 size_t inside_keys(weft_agent *agent, int other, inside_key *keys, size_t room);
 
+/* ---- Devices: rpc/agent/devices.h has their codes ---------------------------------------------------------------- */
+
+typedef struct inside_device_map {
+    char worker[128];
+    uint8_t here, there;
+} inside_device_map;
+enum { INSIDE_DEVICE_PROBLEM = 768 };
+
+/* What weft_agent_open reads of device maps and WEFT_GPU_TRANSPORT: *count entries, and the last one. */
+weft_status inside_read_devices(const weft_agent_options *given, size_t *count, inside_device_map *last,
+                                weft_error **error);
+/* Where a tensor goes at that worker, or (`back`) comes to here. Locks. */
+weft_status inside_device(weft_agent *agent, int rank, bool back, uint8_t from, uint8_t *to,
+                          char problem[INSIDE_DEVICE_PROBLEM]);
+bool inside_maps_cpu(const weft_agent *agent);
+
 /* ---- Options ----------------------------------------------------------------------------------------------------- */
 
 /* As weft_agent_open makes them of what is given and the environment. NULL: refused, with its status and error. Good

@@ -17,12 +17,15 @@ extern char **environ;
 
 /* All of them; tests/project/variables.py compares the list with docs/environment.md and with the source. */
 static const char *const known[] = {
-    "WEFT_ALGORITHMS", "WEFT_CPU_THREADS",   "WEFT_CUDA_PATH",   "WEFT_DEATH_MS",
-    "WEFT_ELASTIC",    "WEFT_FABRIC",        "WEFT_IFACE",       "WEFT_INSECURE",
-    "WEFT_LOG",        "WEFT_MEMORY_BUDGET", "WEFT_METRICS",     "WEFT_NAME",
-    "WEFT_NO_BINDING", "WEFT_PORTS",         "WEFT_PRODUCT",     "WEFT_RAISE_DESCRIPTOR_LIMIT",
-    "WEFT_SECRET",     "WEFT_SECRET_FD",     "WEFT_SECRET_FILE", "WEFT_SLAB_KEEP_MB",
-    "WEFT_SPAWNED",    "WEFT_THREADS",       "WEFT_TRACE",
+    "WEFT_ALGORITHMS",   "WEFT_CPU_THREADS",   "WEFT_CUDA_PATH",
+    "WEFT_DEATH_MS",     "WEFT_DEVICE_MAPS",   "WEFT_ELASTIC",
+    "WEFT_FABRIC",       "WEFT_GPU_TRANSPORT", "WEFT_IFACE",
+    "WEFT_INSECURE",     "WEFT_LOG",           "WEFT_MEMORY_BUDGET",
+    "WEFT_METRICS",      "WEFT_NAME",          "WEFT_NO_BINDING",
+    "WEFT_PORTS",        "WEFT_PRODUCT",       "WEFT_RAISE_DESCRIPTOR_LIMIT",
+    "WEFT_SECRET",       "WEFT_SECRET_FD",     "WEFT_SECRET_FILE",
+    "WEFT_SLAB_KEEP_MB", "WEFT_SPAWNED",       "WEFT_THREADS",
+    "WEFT_TRACE",
 };
 #define KNOWN (sizeof(known) / sizeof(*known))
 

@@ -61,6 +61,7 @@ typedef struct wfi_rendezvous_options {
     uint64_t machine;         /* as in wfi_member */
     const uint8_t *addresses; /* as in wfi_member; at most WFI_STORE_ADDRESSES_MAX bytes */
     size_t addresses_size;
+    uint8_t cuda_devices;      /* as in wfi_member */
     const uint8_t *public_key; /* WFI_PUBLIC_KEY_BYTES; NULL: all zero, which is none */
     const char *master_addr;
     int master_port;

@@ -77,6 +77,7 @@ static void prepare_join(wfi_rendezvous *link, const wfi_rendezvous_options *opt
     if (options->addresses_size)
         memcpy(join->addresses, options->addresses, options->addresses_size);
     join->machine = options->machine;
+    join->cuda_devices = options->cuda_devices;
     if (options->public_key)
         memcpy(join->public_key, options->public_key, sizeof(join->public_key));
     link->patience_ns = wfi_deadline(link->clock, options->join_timeout_ms);

@@ -26,7 +26,7 @@
 #define WFI_JOB_KEY_BYTES 16
 #define WFI_PUBLIC_KEY_BYTES 32
 
-#define WFI_STORE_VERSION 9
+#define WFI_STORE_VERSION 10
 #define WFI_STORE_HEAD 8
 #define WFI_STORE_TEXT_MAX 512 /* the NUL included */
 #define WFI_STORE_ADDRESSES_MAX 192
@@ -35,7 +35,7 @@
 /* kept messages after which an acknowledgement is sent, if no heartbeat carries it earlier */
 #define WFI_STORE_ACK_EVERY 8
 #define WFI_STORE_WORKERS_MAX 65536
-#define WFI_STORE_ENTRY_MAX (4 + 4 + WFI_NAME_MAX + 8 + 4 + WFI_STORE_ADDRESSES_MAX + WFI_PUBLIC_KEY_BYTES)
+#define WFI_STORE_ENTRY_MAX (4 + 4 + WFI_NAME_MAX + 8 + 4 + WFI_STORE_ADDRESSES_MAX + 1 + WFI_PUBLIC_KEY_BYTES)
 #define WFI_STORE_WORLD_MAX (WFI_STORE_HEAD + 96 + (size_t)WFI_STORE_WORKERS_MAX * WFI_STORE_ENTRY_MAX)
 
 typedef struct wfi_member {
@@ -45,6 +45,7 @@ typedef struct wfi_member {
     uint64_t machine; /* members with the same number share a kernel and its network; 0: not known */
     uint8_t addresses[WFI_STORE_ADDRESSES_MAX]; /* of its fabrics: net/channel/addresses.c */
     size_t addresses_size;
+    uint8_t cuda_devices;                     /* the number of GPUs that its driver shows to it, as it told the store */
     uint8_t public_key[WFI_PUBLIC_KEY_BYTES]; /* of this incarnation, as it told the store: src/net/channel/pair.c */
 } wfi_member;
 
@@ -62,8 +63,8 @@ typedef struct wfi_idle_report {
  */
 typedef enum wfi_store_type {
     /*
-     * worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), machine, addresses, public key, token
-     * (of this join: a repeated JOIN with the same token gets the same answer)
+     * worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), machine, addresses, CUDA devices,
+     * public key, token (of this join: a repeated JOIN with the same token gets the same answer)
      */
     WFI_STORE_JOIN = 1,
     WFI_STORE_WORLD = 2,       /* store: the table; see wfi_store_encode_world */
@@ -79,10 +80,11 @@ typedef enum wfi_store_type {
     WFI_STORE_REPORT = 12,     /* worker (k): wave, report */
     WFI_STORE_TERMINATED = 13, /* store (k) */
     WFI_STORE_GOODBYE = 14,    /* worker */
-    WFI_STORE_JOINED = 15,     /* store (k): rank, incarnation, text (the name), machine, addresses, public key */
-    WFI_STORE_HELLO = 16,      /* worker: on (it has a secret), nonce */
-    WFI_STORE_CHALLENGE = 17,  /* store: counter, nonce, timeout_ms (its bound), proof */
-    WFI_STORE_RESUME = 18,     /* worker, on a new connection: rank, incarnation, token, received */
+    /* store (k): rank, incarnation, text (the name), machine, addresses, CUDA devices, public key */
+    WFI_STORE_JOINED = 15,
+    WFI_STORE_HELLO = 16,     /* worker: on (it has a secret), nonce */
+    WFI_STORE_CHALLENGE = 17, /* store: counter, nonce, timeout_ms (its bound), proof */
+    WFI_STORE_RESUME = 18,    /* worker, on a new connection: rank, incarnation, token, received */
     /* store: received, acknowledged (number of its own kept messages that it does not send again) */
     WFI_STORE_RESUMED = 19,
     WFI_STORE_ACK = 20,    /* either: received */
@@ -120,6 +122,7 @@ typedef struct wfi_store_message {
     uint64_t machine;
     uint8_t addresses[WFI_STORE_ADDRESSES_MAX];
     size_t addresses_size;
+    uint8_t cuda_devices;
     uint8_t public_key[WFI_PUBLIC_KEY_BYTES];
     uint8_t nonce[WFI_NONCE_BYTES], proof[WFI_PROOF_BYTES], token[WFI_STORE_TOKEN_BYTES];
 } wfi_store_message;

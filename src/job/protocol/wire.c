@@ -33,13 +33,15 @@ enum {
     WAVE = 1 << 16,
     REPORT = 1 << 17,
 
-    NOTHING = 1 << 18, /* the type has no fields */
-    KEPT = 1 << 19,    /* until it is acknowledged */
+    DEVICES = 1 << 18,
+
+    NOTHING = 1 << 19, /* the type has no fields */
+    KEPT = 1 << 20,    /* until it is acknowledged */
 };
 
 /* The fields of each type; 0: there is no such type, or its body has another form (the table of members). */
 static const uint32_t fields_by_type[] = {
-    [WFI_STORE_JOIN] = RANK | WORLD_SIZE | ELASTIC | TIMEOUT | TEXT | ADDRESSES | PUBLIC_KEY | TOKEN,
+    [WFI_STORE_JOIN] = RANK | WORLD_SIZE | ELASTIC | TIMEOUT | TEXT | ADDRESSES | DEVICES | PUBLIC_KEY | TOKEN,
     [WFI_STORE_REFUSE] = STATUS | TEXT,
     [WFI_STORE_HEARTBEAT] = RECEIVED,
     [WFI_STORE_SPEAK] = NOTHING,
@@ -52,7 +54,7 @@ static const uint32_t fields_by_type[] = {
     [WFI_STORE_REPORT] = WAVE | REPORT | KEPT,
     [WFI_STORE_TERMINATED] = NOTHING | KEPT,
     [WFI_STORE_GOODBYE] = NOTHING,
-    [WFI_STORE_JOINED] = RANK | INCARNATION | TEXT | ADDRESSES | PUBLIC_KEY | KEPT,
+    [WFI_STORE_JOINED] = RANK | INCARNATION | TEXT | ADDRESSES | DEVICES | PUBLIC_KEY | KEPT,
     [WFI_STORE_HELLO] = ON | NONCE,
     [WFI_STORE_CHALLENGE] = COUNTER | NONCE | TIMEOUT | PROOF,
     [WFI_STORE_RESUME] = RANK | INCARNATION | TOKEN | RECEIVED,
@@ -132,6 +134,8 @@ static void write_body(wfi_writer *writer, const wfi_store_message *message)
         wfi_write_u64(writer, message->machine);
         wfi_write_blob(writer, message->addresses, message->addresses_size);
     }
+    if (fields & DEVICES)
+        wfi_write_u8(writer, message->cuda_devices);
     if (fields & PUBLIC_KEY)
         wfi_write_bytes(writer, message->public_key, sizeof(message->public_key));
     if (fields & TOKEN)
@@ -174,6 +178,7 @@ void wfi_store_encode_world(wfi_writer *writer, const wfi_store_world *world)
         wfi_write_string(writer, member->name);
         wfi_write_u64(writer, member->machine);
         wfi_write_blob(writer, member->addresses, member->addresses_size);
+        wfi_write_u8(writer, member->cuda_devices);
         if (member->incarnation)
             wfi_write_bytes(writer, member->public_key, sizeof(member->public_key));
     }
@@ -197,6 +202,7 @@ void wfi_store_message_of_member(wfi_store_message *message, const wfi_member *m
     memcpy(message->addresses, member->addresses, member->addresses_size);
     message->addresses_size = member->addresses_size;
     message->machine = member->machine;
+    message->cuda_devices = member->cuda_devices;
     memcpy(message->public_key, member->public_key, sizeof(message->public_key));
 }
 
@@ -207,6 +213,7 @@ void wfi_store_member_of_message(wfi_member *member, const wfi_store_message *me
     memcpy(member->addresses, message->addresses, message->addresses_size);
     member->addresses_size = message->addresses_size;
     member->machine = message->machine;
+    member->cuda_devices = message->cuda_devices;
     memcpy(member->public_key, message->public_key, sizeof(member->public_key));
 }
 
@@ -310,6 +317,8 @@ static void read_body(wfi_reader *reader, wfi_store_message *out)
         out->machine = wfi_read_u64(reader);
         read_addresses(reader, out->addresses, &out->addresses_size);
     }
+    if (fields & DEVICES)
+        out->cuda_devices = wfi_read_u8(reader);
     if (fields & PUBLIC_KEY)
         read_array(reader, out->public_key, sizeof(out->public_key));
     if (fields & TOKEN)
@@ -353,6 +362,7 @@ static void read_entry(wfi_reader *reader, int rank, wfi_member *out)
     wfi_read_string(reader, out->name, sizeof(out->name));
     out->machine = wfi_read_u64(reader);
     read_addresses(reader, out->addresses, &out->addresses_size);
+    out->cuda_devices = wfi_read_u8(reader);
     if (out->incarnation)
         read_array(reader, out->public_key, sizeof(out->public_key));
 }

@@ -46,6 +46,7 @@ void wfi_agent_unref(weft_agent *agent)
     WFI_FOR_COMPONENTS (component, free)
         component->free(agent);
     wfi_names_fini(agent);
+    wfi_devices_fini(&agent->devices);
     wfi_cores_destroy(agent->cores);
     free(agent->peers);
     pthread_mutex_lock(&spare_lock);
@@ -207,6 +208,8 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
                               weft_error **error)
 {
     weft_status status = wfi_options_resolve(options, &agent->options, error);
+    if (!status)
+        status = wfi_devices_init(&agent->options.values, &agent->devices, error);
     if (status)
         return status;
     size_t world_size = (size_t)agent->options.values.world_size;

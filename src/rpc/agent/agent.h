@@ -18,6 +18,7 @@
 #include "base/text/refuse.h"
 #include "net/net.h"
 #include "rpc/agent/component.h"
+#include "rpc/agent/devices.h"
 #include "rpc/agent/options.h"
 #include "value/wire.h"
 #include "topo/topo.h"
@@ -97,6 +98,7 @@ struct weft_agent {
     wfi_handle handle; /* ended when it is closed; its memory may live longer */
     atomic_int refs;
     wfi_options options;
+    wfi_devices devices;
     wfi_net *net;
     wfi_executor *executor;
     wfi_cores *cores;                       /* near the chosen interface; NULL: any cores */
