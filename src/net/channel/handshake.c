@@ -30,7 +30,7 @@
 #include <string.h>
 
 #define MAGIC 0x5748
-#define VERSION 3
+#define VERSION 4
 #define FIELDS 32
 #define PROOF 12
 #define SIGN 4

@@ -11,6 +11,7 @@
 #include "rpc/refs/refs.h"
 #include "rpc/server/server.h"
 #include "value/value.h"
+#include "value/walk.h"
 
 #include <string.h>
 
@@ -51,7 +52,6 @@ static void check_options(const weft_agent *agent, const wfi_call_spec *spec, wf
     if (spec->remote && options->land.count)
         wfi_find(out, "land: the result of weft_rpc_remote stays where it is made");
     wfi_find_in_tensors(options->land, "land", out);
-    wfi_find_on_device(options->land, "land", out);
     for (size_t i = 0; !out->text[0] && i < options->land.count; i++)
         if (!weft_tensor_is_contiguous(options->land.items[i]))
             wfi_find(out, "land: tensor %zu is not contiguous", i);
@@ -118,6 +118,25 @@ static void check_end(weft_agent *agent, weft_status why, int rank, wfi_finding 
         wfi_find(out, "%s%s%s", has_ended ? "" : weft_status_text(why), has_ended ? "" : ": ", text);
 }
 
+/* Why an argument has no place on the devices of the worker. */
+static void check_devices(weft_agent *agent, const wfi_call_spec *spec, int rank, char *problem, size_t room)
+{
+    wfi_walk walk;
+    weft_status status = WEFT_OK;
+    problem[0] = '\0';
+    wfi_walk_begin(&walk, spec->arguments);
+    wfi_net_lock(agent->net);
+    for (const weft_value *value; !status && (value = wfi_walk_next(&walk));) {
+        weft_tensors tensors = wfi_value_tensors(value);
+        for (size_t i = 0; i < tensors.count && !status; i++) {
+            uint8_t there;
+            status = wfi_device_there(agent, rank, wfi_device_code(weft_tensor_device(tensors.items[i])), &there,
+                                      problem, room);
+        }
+    }
+    wfi_net_unlock(agent->net);
+}
+
 weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank)
 {
     wfi_error_detail nobody = {.code = why, .function = spec->function, .worker = -1};
@@ -126,6 +145,7 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
     bool ours = why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE,
          theirs = why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT;
     wfi_finding found = {.worker = ours ? -1 : rank};
+    char device[WFI_DEVICE_PROBLEM] = "";
     size_t length = spec->function ? strlen(spec->function) : 0;
     if (ours && (length == 0 || length > WFI_FUNCTION_NAME_MAX))
         wfi_find(&found, "a function's name of %zu bytes: 1 to %d", length, WFI_FUNCTION_NAME_MAX);
@@ -137,6 +157,8 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
         check_leaving(agent, rank, &found);
     if (ours || (why == WEFT_ERR_NOT_FOUND && rank >= 0) || (theirs && weft_agent_alive(agent, rank)))
         wfi_find_in_values(agent, spec->arguments, "argument", &found);
+    if (why == WEFT_ERR_INVALID && rank >= 0 && !found.text[0] && wfi_args_are_readable(spec->arguments))
+        check_devices(agent, spec, rank, device, sizeof(device));
     /* Faults of the target or the time, not of options or arguments. */
     bool waited = spec->waited && (why == WEFT_ERR_TIMEOUT || why == WEFT_ERR_DEADLOCK);
     if (rank >= 0 && (why == WEFT_ERR_AGAIN || waited))
@@ -157,5 +179,7 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
         wfi_find(&found, "its parent call was cancelled");
     wfi_error_detail detail = {.code = why, .function = spec->function, .worker = found.worker}; /* it did not run */
     return wfi_error_create(&detail, "the call could not be started: %s",
-                            found.text[0] ? found.text : weft_status_text(why));
+                            device[0]       ? device
+                            : found.text[0] ? found.text
+                                            : weft_status_text(why));
 }

@@ -15,7 +15,7 @@
 #include "rpc/refs/refs.h"
 #include "rpc/server/server.h"
 #include "value/value.h"
-#include "tensor/check.h"
+#include "tensor/tensor.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -66,15 +66,21 @@ static void message_done(wfi_message *message, weft_status status)
     wfi_call_drop_hold(call);
 }
 
+/* Whether the callee may write a result into the place: not a tiny one, nor one on a device. */
+static bool may_be_pushed(const weft_tensor *place)
+{
+    return weft_tensor_nbytes(place) > WFI_TINY_TENSOR && wfi_tensor_kind(place) != WFI_MEMORY_CUDA;
+}
+
 static weft_status take_landing(wfi_request *call, int rank, weft_tensors land)
 {
     bool any_large = false, checks = false;
     for (size_t i = 0; i < land.count; i++) {
-        if (!land.items[i] || wfi_check_plain(land.items[i]))
+        if (!land.items[i] || !weft_tensor_is_contiguous(land.items[i]))
             return WEFT_ERR_INVALID;
         const weft_tensor *place = call->land[call->land_count++] = wfi_tensor_read(land.items[i]);
         size_t nbytes = weft_tensor_nbytes(place);
-        if (nbytes <= WFI_TINY_TENSOR) /* weft copies its result there */
+        if (!may_be_pushed(place)) /* weft copies its result there */
             continue;
         if (!any_large)
             checks = wfi_payload_needs_check(call->agent->net, rank);
@@ -98,7 +104,7 @@ static weft_status expose_landing(wfi_request *call)
         size_t nbytes = weft_tensor_nbytes(place);
         /* The result of a small place is part of the reply; one that cannot be pushed is pulled into its place. */
         wfi_exposure nowhere = {0}, *exposure = &nowhere;
-        if (nbytes > WFI_TINY_TENSOR && wfi_peer_can_push(call->peer)) {
+        if (may_be_pushed(place) && wfi_peer_can_push(call->peer)) {
             exposure = &call->land_exposures[call->land_exposed];
             weft_status status = wfi_peer_expose(call->peer, place->storage, weft_tensor_data(place), nbytes,
                                                  WFI_REMOTE_WRITE, exposure);
@@ -378,7 +384,7 @@ static weft_status register_memory(wfi_request *call, int rank, wfi_prepared *pr
         wfi_outbound_prepare(&call->arguments, landing_room(call), prepared);
     }
     for (size_t i = 0; peer && i < call->land_count && wfi_peer_can_push(peer); i++)
-        if (weft_tensor_nbytes(call->land[i]) > WFI_TINY_TENSOR)
+        if (may_be_pushed(call->land[i]))
             wfi_prepared_want(prepared, call->land[i]->storage, WFI_REMOTE_WRITE);
     wfi_net_unlock(call->agent->net);
     weft_status status = wfi_prepared_open(prepared);
@@ -418,7 +424,7 @@ weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
 static weft_status pack_arguments(wfi_request *call, int rank, const wfi_call_spec *spec)
 {
     wfi_encode_options how = encode_options(call->agent, spec);
-    char problem[256];
+    char problem[WFI_DEVICE_PROBLEM]; /* wfi_spec_explain finds it again */
     how.room = call->results.room.meta; /* unused until the reply, whose frame acknowledges the message */
     weft_status status =
         spec->packed ? wfi_spec_pack(call->agent, spec) : wfi_encode(&call->arguments.body, spec->arguments, &how);

@@ -51,22 +51,11 @@ void wfi_find_in_tensors(weft_tensors tensors, const char *path, wfi_finding *ou
     wfi_value_tensors_fault(tensors, path, out->text, sizeof(out->text));
 }
 
-void wfi_find_on_device(weft_tensors tensors, const char *path, wfi_finding *out)
-{
-    for (size_t i = 0; !out->text[0] && i < tensors.count; i++) {
-        weft_device device = weft_tensor_device(tensors.items[i]);
-        char where[WFI_DEVICE_TEXT];
-        if (device.kind != WEFT_DEVICE_CPU)
-            wfi_find(out, "%s: tensor %zu is on %s, and messages carry tensors of the CPU (weft_tensor_to_device)",
-                     path, i, wfi_device_text(device, where));
-    }
-}
-
 void wfi_find_inaccessible(weft_tensors tensors, const char *path, bool for_writing, wfi_finding *out)
 {
     for (size_t i = 0; !out->text[0] && i < tensors.count; i++) {
         const weft_tensor *tensor = tensors.items[i];
-        if (weft_tensor_is_contiguous(tensor) &&
+        if (weft_tensor_is_contiguous(tensor) && wfi_tensor_kind(tensor) != WFI_MEMORY_CUDA &&
             !wfi_storage_is_accessible(wfi_tensor_storage(tensor), wfi_tensor_address(tensor),
                                        weft_tensor_nbytes(tensor), for_writing))
             wfi_find(out, "%s: the memory of tensor %zu cannot be %s: " WFI_INACCESSIBLE, path, i,
@@ -79,7 +68,6 @@ static void find_in_value(const weft_agent *agent, const weft_value *value, int 
                           wfi_finding *out)
 {
     wfi_value_fault(value, depth, path, out->text, sizeof(out->text));
-    wfi_find_on_device(wfi_value_tensors(value), path, out);
     wfi_find_inaccessible(wfi_value_tensors(value), path, false, out);
     if (value->type == WEFT_TYPE_RREF)
         find_in_rref(agent, value->as.rref, path, out);

@@ -19,8 +19,6 @@ typedef struct wfi_finding {
 void wfi_find(wfi_finding *out, const char *format, ...) WEFT_PRINTF(2, 3);
 /* Looks for NULL tensors. `path` names the list. */
 void wfi_find_in_tensors(weft_tensors tensors, const char *path, wfi_finding *out);
-/* Looks for tensors in the memory of a device. Unless `out` has a fault, no tensor may be NULL. */
-void wfi_find_on_device(weft_tensors tensors, const char *path, wfi_finding *out);
 /* Looks for tensors whose memory cannot be read, or written. Unless `out` has a fault, no tensor may be NULL. */
 void wfi_find_inaccessible(weft_tensors tensors, const char *path, bool for_writing, wfi_finding *out);
 /* Checks each value, and then the size of all. `part` is the name of one of them ("argument"). */
