@@ -200,6 +200,17 @@ WEFT_API weft_type weft_values_type(const weft_values *values, size_t index);
 /* The list as a literal, borrowed from `values`. */
 WEFT_API weft_args weft_values_args(const weft_values *values);
 
+/*
+ * Waits until the data of all tensors in the list, and in its lists, are on their devices, at most wait_ms (0 or more;
+ * or WEFT_FOREVER). The future of a call is complete when the copies to the devices are queued. Operators need no wait,
+ * because their streams are in order with the copies (weft/stream.h). Your own CUDA code on other streams needs one.
+ * Does nothing for tensors of the CPU. Any thread.
+ *   WEFT_ERR_TIMEOUT: not all of the data were there after wait_ms.
+ *   WEFT_ERR_SYSTEM: a device has failed, and its data are lost. The log has the driver's words.
+ *   WEFT_ERR_INVALID: `values` is NULL, or wait_ms is below WEFT_FOREVER.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_values_wait(const weft_values *values, int64_t wait_ms);
+
 /* These functions read value `index` of a list; *out is borrowed from `values`. WEFT_ERR_NOT_FOUND if there is no such
  * value, WEFT_ERR_TYPE if it has another type; the log names the index and the types. weft_values_type tells the
  * type. */

@@ -488,6 +488,11 @@ class values : public counted<weft_values, weft_values_ref, weft_values_unref>
                                     weft_type_name(weft_values_type(get(), index)));
         return detail::end<T>(detail::failure(status, why), [&] { return std::move(out); });
     }
+    // Waits until the data of all tensors are on their devices (weft_values_wait).
+    WEFT_CPP_NODISCARD result<void> wait(int64_t wait_ms = WEFT_FOREVER) const
+    {
+        return check(weft_values_wait(get(), wait_ms));
+    }
 };
 inline value::value(const values &given) : weft_value(weft_of_list(weft_values_args(given.get()))) {}
 inline arguments::arguments(const values &given) : list(weft_values_args(given.get())) {}

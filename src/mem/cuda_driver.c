@@ -40,6 +40,7 @@ static bool find_functions(void *library)
         {&f->device_name, "cuDeviceGetName"},
         {&f->device_address, "cuDeviceGetPCIBusId"},
         {&f->device_memory, "cuDeviceTotalMem_v2"},
+        {&f->device_uuid, "cuDeviceGetUuid"},
         {&f->primary_context, "cuDevicePrimaryCtxRetain"},
         {&f->context_push, "cuCtxPushCurrent_v2"},
         {&f->context_pop, "cuCtxPopCurrent_v2"},
@@ -65,6 +66,7 @@ static bool find_functions(void *library)
         {&f->event_record, "cuEventRecord"},
         {&f->event_query, "cuEventQuery"},
         {&f->event_wait, "cuEventSynchronize"},
+        {&f->launch_host, "cuLaunchHostFunc"},
         {&f->module_load, "cuModuleLoadData"},
         {&f->module_function, "cuModuleGetFunction"},
         {&f->launch, "cuLaunchKernel"},
@@ -180,6 +182,13 @@ const char *wfi_cuda_address(int device, char address[WFI_CUDA_ADDRESS])
     if (wfi_cuda_check(device, NULL) == WEFT_OK && driver.functions.device_get(&handle, device) == 0)
         (void)driver.functions.device_address(address, WFI_CUDA_ADDRESS, handle);
     return address;
+}
+
+bool wfi_cuda_uuid(int device, uint8_t uuid[WFI_CUDA_UUID])
+{
+    int handle = 0;
+    return wfi_cuda_check(device, NULL) == WEFT_OK && driver.functions.device_get(&handle, device) == 0 &&
+           driver.functions.device_uuid(uuid, handle) == 0;
 }
 
 /* Retains the context if no thread has done so. Returns an error of the driver. */

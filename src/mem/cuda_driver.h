@@ -19,6 +19,7 @@ typedef struct wfi_cuda_driver {
     int (*device_name)(char *name, int length, int device);
     int (*device_address)(char *address, int length, int device); /* on PCI: "0000:17:00.0" */
     int (*device_memory)(size_t *total, int device);
+    int (*device_uuid)(uint8_t uuid[16], int device);
     int (*primary_context)(void **context, int device); /* retains it */
     int (*context_push)(void *context);
     int (*context_pop)(void **context);
@@ -45,6 +46,7 @@ typedef struct wfi_cuda_driver {
     int (*event_record)(void *event, void *stream);
     int (*event_query)(void *event); /* 0: done; WFI_CUDA_NOT_READY */
     int (*event_wait)(void *event);
+    int (*launch_host)(void *stream, void (*function)(void *argument), void *argument);
     int (*module_load)(void **module, const void *image);
     int (*module_function)(void **function, void *module, const char *name);
     int (*launch)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,

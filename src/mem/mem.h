@@ -87,6 +87,12 @@ weft_status wfi_storage_use(wfi_storage *storage, bool write);
 /* Waits for the work on all streams that use the storage, reads included. Does nothing for memory of the host.
  * WEFT_ERR_SYSTEM: the driver failed. */
 weft_status wfi_storage_wait_idle(const wfi_storage *storage);
+/* Does the same, and from then on another library may use the memory. Then copies on weft's copy streams (copies.h) are
+ * in order with the common stream too, and by it with the legacy one. Storages of wfi_storage_wrap are lent from the
+ * beginning. */
+weft_status wfi_storage_lend(wfi_storage *storage);
+/* Adds the number of the stream that wrote device memory last to the set of its device: writers[device]. */
+void wfi_storage_add_writer(const wfi_storage *storage, uint64_t *writers);
 /* The stream that wrote device memory last, with a reference; NULL: the common one, or it is gone. */
 weft_stream *wfi_storage_writer(const wfi_storage *storage);
 

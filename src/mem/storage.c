@@ -102,6 +102,7 @@ weft_status wfi_storage_wrap(wfi_memory_kind kind, int device, void *data, size_
     if (!storage)
         goto drop;
     storage->data = data;
+    atomic_init(&storage->is_lent, true);
     if (kind == WFI_MEMORY_CUDA)
         atomic_init(&storage->uses, 1); /* as if the common stream had written it: others wait for that stream */
     if (kind == WFI_MEMORY_CUDA)
@@ -286,7 +287,20 @@ weft_status wfi_storage_wait_idle(const wfi_storage *storage)
     if (storage->kind != WFI_MEMORY_CUDA)
         return WEFT_OK;
     uint64_t uses = atomic_load_explicit(&storage->uses, memory_order_acquire);
-    return wfi_stream_wait_all(storage->device, uses & WFI_STREAM_BITS);
+    return wfi_stream_wait_all(storage->device, uses & WFI_STREAM_BITS, WFI_NEVER);
+}
+
+weft_status wfi_storage_lend(wfi_storage *storage)
+{
+    atomic_store_explicit(&storage->is_lent, true, memory_order_release);
+    return wfi_storage_wait_idle(storage);
+}
+
+void wfi_storage_add_writer(const wfi_storage *storage, uint64_t *writers)
+{
+    uint64_t uses = atomic_load_explicit(&storage->uses, memory_order_acquire);
+    if (storage->kind == WFI_MEMORY_CUDA && uses != 0)
+        writers[storage->device] |= UINT64_C(1) << (uses >> WFI_WRITER);
 }
 
 weft_status wfi_memory_read(const wfi_storage *from, size_t offset, void *to, size_t size)

@@ -21,8 +21,9 @@ struct wfi_storage {
     int device;
     void *data;
     size_t size;
-    wfi_slab *slab; /* or NULL */
-    bool is_small;  /* the bytes stand behind this struct, in the same block */
+    wfi_slab *slab;       /* or NULL */
+    _Atomic bool is_lent; /* another library may use the device memory, see wfi_storage_lend */
+    bool is_small;        /* the bytes stand behind this struct, in the same block */
     weft_drop_fn drop;
     void *drop_arg;
     wfi_reg_anchor anchor; /* used if there is no slab; otherwise the slab's is */

@@ -3,6 +3,7 @@
 #include "mem/stream.h"
 
 #include "base/alloc.h"
+#include "base/parker.h"
 #include "mem/cuda.h"
 
 #include <pthread.h>
@@ -260,9 +261,52 @@ weft_status wfi_stream_follow_peer(weft_stream *stream, weft_stream *other)
     return status == WEFT_OK ? wfi_cuda_status(error, "ordering the streams of two devices") : status;
 }
 
+/* Makes an event if there is none, and asks for it. The context is not current while the caller sleeps: another fiber
+ * of this thread may change it. Returns an error of the driver. */
+static int ask(weft_stream *stream, void **event)
+{
+    const wfi_cuda_driver *driver = wfi_cuda_driver_get();
+    if (wfi_cuda_enter(stream->device) != WEFT_OK)
+        return WFI_CUDA_DEINITIALIZED;
+    int error = 0;
+    if (!*event) {
+        error = driver->event_create(event, NO_TIMING);
+        if (error == 0)
+            error = driver->event_record(*event, stream->driver);
+    }
+    if (error == 0)
+        error = driver->event_query(*event);
+    wfi_cuda_leave();
+    return error;
+}
+
+/* Sleeps between the questions: no function of the driver waits with a limit. */
+static weft_status wait_until(weft_stream *stream, uint64_t deadline_ns)
+{
+    enum { PAUSE_MIN_NS = 20000, PAUSE_MAX_NS = 1000000 };
+    wfi_parker parker;
+    void *event = NULL;
+    if (deadline_ns == WFI_NEVER)
+        return wfi_stream_wait(stream);
+    wfi_parker_init(&parker);
+    int error = ask(stream, &event);
+    uint64_t now = wfi_now(wfi_park_clock()), pause = PAUSE_MIN_NS;
+    while (error == WFI_CUDA_NOT_READY && now < deadline_ns) {
+        (void)wfi_park(&parker, deadline_ns - now < pause ? deadline_ns : now + pause);
+        pause = pause < PAUSE_MAX_NS ? 2 * pause : pause;
+        error = ask(stream, &event);
+        now = wfi_now(wfi_park_clock());
+    }
+    if (event && wfi_cuda_enter(stream->device) == WEFT_OK) {
+        (void)wfi_cuda_driver_get()->event_destroy(event);
+        wfi_cuda_leave();
+    }
+    return error == WFI_CUDA_NOT_READY ? WEFT_ERR_TIMEOUT : wfi_cuda_status(error, "waiting for a stream");
+}
+
 /* Another thread may be destroying a stream and wait for its work. Such a stream cannot be referenced: the common
  * stream follows it. */
-weft_status wfi_stream_wait_all(int device, uint64_t numbers)
+weft_status wfi_stream_wait_all(int device, uint64_t numbers, uint64_t deadline_ns)
 {
     weft_status status = WEFT_OK;
     uint64_t ending = 0;
@@ -272,7 +316,7 @@ weft_status wfi_stream_wait_all(int device, uint64_t numbers)
             ending |= numbers & UINT64_C(1) << n;
             continue;
         }
-        weft_status waited = wfi_stream_wait(stream);
+        weft_status waited = wait_until(stream, deadline_ns);
         status = status == WEFT_OK ? waited : status;
         wfi_stream_unref(stream);
     }
@@ -280,5 +324,5 @@ weft_status wfi_stream_wait_all(int device, uint64_t numbers)
     if (!common || status != WEFT_OK)
         return status;
     status = wfi_stream_follow(common, ending);
-    return status == WEFT_OK ? wfi_stream_wait(common) : status;
+    return status == WEFT_OK ? wait_until(common, deadline_ns) : status;
 }

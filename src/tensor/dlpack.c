@@ -96,7 +96,7 @@ static weft_status lend(const char *function, weft_tensor *tensor, lent **out, w
         return wfi_refuse_to(error, WEFT_ERR_MEMORY, "%s: no memory for a struct of %zu bytes", function, sizeof(*l));
     weft_tensor *now = wfi_tensor_read(tensor);
     *described = describe(l, now);
-    weft_status status = wfi_storage_wait_idle(now->storage); /* the receiver may write to it */
+    weft_status status = wfi_storage_lend(now->storage); /* the receiver may write to it */
     if (status == WEFT_OK)
         l->storage = wfi_storage_ref(now->storage);
     weft_tensor_unref(now);

@@ -4,7 +4,11 @@
 
 #include "base/alloc.h"
 #include "base/handle.h"
+#include "base/parker.h"
 #include "base/text/refuse.h"
+#include "mem/cuda.h"
+#include "mem/stream.h"
+#include "tensor/cell.h"
 #include "tensor/tensor.h"
 #include "value/fault.h"
 #include "value/walk.h"
@@ -325,6 +329,34 @@ weft_type weft_values_type(const weft_values *values, size_t index)
 {
     WFI_CHECK_HANDLE(values);
     return values && index < values->count ? values->items[index].type : WEFT_TYPE_NONE;
+}
+
+/* The streams are collected first, because many tensors usually have the same one. */
+weft_status weft_values_wait(const weft_values *values, int64_t wait_ms)
+{
+    uint64_t writers[WFI_CUDA_DEVICES_MAX] = {0};
+    WFI_CHECK_HANDLE(values);
+    if (!values)
+        return wfi_refuse_null("weft_values_wait", "the list");
+    if (wait_ms < WEFT_FOREVER)
+        return wfi_refuse_wait("weft_values_wait", wait_ms);
+    wfi_walk walk;
+    wfi_walk_begin(&walk, weft_values_args(values));
+    for (const weft_value *value; (value = wfi_walk_next(&walk));) {
+        weft_tensors tensors = wfi_value_tensors(value);
+        for (size_t i = 0; i < tensors.count; i++) {
+            weft_tensor *now = wfi_tensor_read(tensors.items[i]);
+            wfi_storage_add_writer(now->storage, writers);
+            weft_tensor_unref(now);
+        }
+    }
+    weft_status status = WEFT_OK;
+    uint64_t deadline_ns = wfi_deadline(wfi_park_clock(), wait_ms);
+    for (int device = 0; device < WFI_CUDA_DEVICES_MAX; device++) {
+        weft_status one = writers[device] == 0 ? WEFT_OK : wfi_stream_wait_all(device, writers[device], deadline_ns);
+        status = status == WEFT_OK ? one : status;
+    }
+    return status;
 }
 
 weft_args weft_values_args(const weft_values *values)

@@ -29,8 +29,9 @@ enum {
     LAUNCH_FAILED = 719,
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t gpu_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_started;
+static bool failed[EMULATED_DEVICES];          /* with an error that stays */
 static int retained[EMULATED_DEVICES];         /* primary contexts */
 static int devices[EMULATED_DEVICES] = {0, 1}; /* the address of one is the handle of its primary context */
 static __thread struct current {
@@ -76,16 +77,27 @@ bool gpu_fails_now(emulated_call call)
 
 static void enter(void)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&gpu_lock);
+    if (gpu_host_is_inside())
+        gpu_fault("a call of the driver in a host function");
+}
+
+static bool any_has_failed(void)
+{
+    bool any = false;
+    for (int device = 0; device < EMULATED_DEVICES; device++)
+        any = any || failed[device];
+    return any;
 }
 
 /* An error that the program could have avoided is a fault. Without memory, or if a test wants a failure, it is not. */
 static int leave_with(const char *function, int result)
 {
-    if (result != SUCCESS && result != NOT_READY && result != OUT_OF_MEMORY && result != LAUNCH_FAILED &&
+    bool is_wanted = result == ILLEGAL_ADDRESS && any_has_failed();
+    if (result != SUCCESS && !is_wanted && result != NOT_READY && result != OUT_OF_MEMORY && result != LAUNCH_FAILED &&
         result != LAUNCH_OUT_OF_RESOURCES)
         gpu_fault("%s returned %d", function, result);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gpu_lock);
     return result;
 }
 #define leave(result) leave_with(__func__, result)
@@ -96,16 +108,17 @@ static int device_now(void)
     return current.depth == 0 ? -1 : *current.contexts[current.depth - 1];
 }
 
-/* Enters if a context is current. */
-static bool enter_device(int *device)
+/* Enters if a context is current, and its device works. Otherwise returns the error of the call. */
+static int enter_device(int *device)
 {
     *device = device_now();
     enter();
-    if (*device >= 0)
-        return true;
-    gpu_fault("a call of the driver without a current context");
-    pthread_mutex_unlock(&lock);
-    return false;
+    if (*device >= 0 && !failed[*device])
+        return SUCCESS;
+    if (*device < 0)
+        gpu_fault("a call of the driver without a current context");
+    pthread_mutex_unlock(&gpu_lock);
+    return *device < 0 ? INVALID_CONTEXT : ILLEGAL_ADDRESS;
 }
 
 /* ---- Start, devices, contexts ---- */
@@ -118,6 +131,8 @@ EXPORT int cuInit(unsigned flags)
         if (seed)
             gpu_launch_seed(strtoull(seed, NULL, 10));
         gpu_memory_catch();
+        gpu_host_start();
+        gpu_host_seed(seed ? strtoull(seed, NULL, 10) : 0);
         is_started = true;
     }
     return leave(flags == 0 ? SUCCESS : INVALID_VALUE);
@@ -164,6 +179,19 @@ EXPORT int cuDeviceGetPCIBusId(char *address, int length, int device)
     return SUCCESS;
 }
 
+/* EMULATED_GPU_UUIDS has those of all devices, 32 hexadecimal digits each, separated by commas. */
+EXPORT int cuDeviceGetUuid(uint8_t uuid[16], int device)
+{
+    const char *from = getenv("EMULATED_GPU_UUIDS");
+    char digits[3] = "";
+    for (int i = 0; i < 16; i++) {
+        const char *at = !from ? NULL : from + device * 33 + 2 * i;
+        memcpy(digits, at ? at : device == 0 ? "e0" : "e1", 2);
+        uuid[i] = (uint8_t)strtoul(digits, NULL, 16);
+    }
+    return SUCCESS;
+}
+
 EXPORT int cuDeviceTotalMem_v2(size_t *total, int device)
 {
     size_t unused;
@@ -200,6 +228,8 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
 
 EXPORT int cuCtxPushCurrent_v2(void *context)
 {
+    if (gpu_host_is_inside())
+        gpu_fault("a call of the driver in a host function");
     if (!context || current.depth == CONTEXTS_MOST)
         return INVALID_CONTEXT;
     current.contexts[current.depth++] = context;
@@ -231,10 +261,11 @@ EXPORT int cuCtxSetCurrent(void *context)
 
 EXPORT int cuCtxSynchronize(void)
 {
-    int device;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int device, error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
     gpu_counts.synchronisations++;
+    gpu_counts.context_waits++;
     gpu_stream_wait_device(device);
     return leave(SUCCESS);
 }
@@ -258,9 +289,9 @@ EXPORT int cuGetErrorString(int error, const char **text)
 
 EXPORT int cuMemAlloc_v2(uint64_t *at, size_t size)
 {
-    int device;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int device, error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
     if (size == 0)
         return leave(INVALID_VALUE);
     void *taken = gpu_fails_now(EMULATED_ALLOCATION) ? NULL : gpu_memory_take(device, size);
@@ -268,12 +299,17 @@ EXPORT int cuMemAlloc_v2(uint64_t *at, size_t size)
     return leave(!taken ? OUT_OF_MEMORY : SUCCESS);
 }
 
-/* As the driver does, this waits for all work of the device. */
+/* As the driver does, this waits for all work of the device. If the device has failed, the memory is gone. */
 EXPORT int cuMemFree_v2(uint64_t at)
 {
-    int device;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int device, error = enter_device(&device);
+    if (error == ILLEGAL_ADDRESS) {
+        enter();
+        (void)gpu_memory_give((void *)(uintptr_t)at, device);
+        return leave(ILLEGAL_ADDRESS);
+    }
+    if (error != SUCCESS)
+        return error;
     const gpu_piece *piece = gpu_memory_find((void *)(uintptr_t)at, 1);
     if (at != 0 && (!piece || piece->device < 0)) {
         gpu_fault("cuMemFree of %p, which is no allocation", (void *)(uintptr_t)at);
@@ -289,9 +325,9 @@ EXPORT int cuMemFree_v2(uint64_t at)
 
 EXPORT int cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
-    int device;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int device, error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
     gpu_memory_info(device, free_bytes, total);
     return leave(SUCCESS);
 }
@@ -300,21 +336,25 @@ EXPORT int cuMemHostAlloc(void **at, size_t size, unsigned flags)
 {
     int device;
     (void)flags;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
     *at = gpu_fails_now(EMULATED_ALLOCATION) ? NULL : gpu_memory_take(-1, size);
     return leave(!*at ? OUT_OF_MEMORY : SUCCESS);
 }
 
 EXPORT int cuMemFreeHost(void *at)
 {
-    int device;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int device, error = enter_device(&device);
+    if (error == INVALID_CONTEXT)
+        return error;
+    if (error == ILLEGAL_ADDRESS)
+        enter();
     gpu_counts.synchronisations++;
     for (int d = 0; d < EMULATED_DEVICES; d++)
         gpu_stream_wait_device(d);
-    return leave(gpu_memory_give(at, -1) ? SUCCESS : INVALID_VALUE);
+    bool is_given = gpu_memory_give(at, -1);
+    return leave(!is_given ? INVALID_VALUE : error);
 }
 
 /* ---- Copies ---- */
@@ -373,9 +413,9 @@ typedef enum pageable { AT_ONCE, WITH_A_WAIT, LATE, PAGEABLE_KINDS } pageable;
 /* `to_host`, `from_host`: which side is the host's. `waits`: the host's bytes are ready when it returns. */
 static int copy(void *to, bool to_host, const void *from, bool from_host, size_t size, void *stream, bool waits)
 {
-    int device;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int device, error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
     if (gpu_fails_now(EMULATED_COPY))
         return leave(LAUNCH_FAILED);
     if (size == 0)
@@ -389,6 +429,7 @@ static int copy(void *to, bool to_host, const void *from, bool from_host, size_t
     add_copy(device, stream, name, to, from, size, from_host && kind == AT_ONCE);
     if (kind == WITH_A_WAIT || (to_host && kind == AT_ONCE)) {
         gpu_counts.synchronisations++;
+        gpu_counts.pageable_waits += is_pageable;
         gpu_stream_wait(device, stream);
     }
     return leave(SUCCESS);
@@ -441,8 +482,9 @@ EXPORT int cuMemcpyPeerAsync(uint64_t to_at, void *to_context, uint64_t from_at,
 {
     int device;
     void *to = (void *)(uintptr_t)to_at, *from = (void *)(uintptr_t)from_at;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
     if (gpu_fails_now(EMULATED_COPY))
         return leave(LAUNCH_FAILED);
     if (!to_context || !from_context || !on_device(to, size) || !on_device(from, size))
@@ -470,8 +512,9 @@ EXPORT int cuDeviceCanAccessPeer(int *possible, int device, int peer)
 EXPORT int cuCtxEnablePeerAccess(void *peer_context, unsigned flags)
 {
     int device, peer = *(int *)peer_context;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
     if (peer == device || flags != 0)
         return leave(INVALID_VALUE);
     if (peers[device][peer])
@@ -484,9 +527,9 @@ EXPORT int cuCtxEnablePeerAccess(void *peer_context, unsigned flags)
 
 EXPORT int cuStreamCreate(void **stream, unsigned flags)
 {
-    int device;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int device, error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
     *stream = gpu_stream_open(device, flags == 0);
     return leave(!*stream ? OUT_OF_MEMORY : SUCCESS);
 }
@@ -500,28 +543,29 @@ EXPORT int cuStreamDestroy_v2(void *stream)
 
 EXPORT int cuStreamSynchronize(void *stream)
 {
-    int device;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int device, error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
     gpu_counts.synchronisations++;
+    gpu_counts.stream_waits++;
     gpu_stream_wait(!stream ? device : gpu_stream_device(stream), stream);
     return leave(SUCCESS);
 }
 
 EXPORT int cuStreamGetCtx(void *stream, void **context)
 {
-    int device;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int device, error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
     *context = &devices[stream ? gpu_stream_device(stream) : device];
     return leave(SUCCESS);
 }
 
 EXPORT int cuStreamQuery(void *stream)
 {
-    int device;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int device, error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
     return leave(gpu_stream_is_idle(device, stream) ? SUCCESS : NOT_READY);
 }
 
@@ -529,8 +573,9 @@ EXPORT int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 {
     int device;
     (void)flags;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
     if (waits_before == 0 && forgotten_waits > 0) {
         forgotten_waits--;
     } else {
@@ -542,9 +587,12 @@ EXPORT int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 
 EXPORT int cuEventCreate(void **event, unsigned flags)
 {
+    int device;
     (void)flags;
-    enter();
-    *event = gpu_event_open();
+    int error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
+    *event = gpu_event_open(device);
     return leave(!*event ? OUT_OF_MEMORY : SUCCESS);
 }
 
@@ -557,25 +605,41 @@ EXPORT int cuEventDestroy_v2(void *event)
 
 EXPORT int cuEventRecord(void *event, void *stream)
 {
-    int device;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
-    gpu_event_record(!stream ? device : gpu_stream_device(stream), event, stream);
+    int device, error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
+    int of_stream = !stream ? device : gpu_stream_device(stream);
+    if (gpu_event_device(event) != of_stream)
+        return leave(INVALID_HANDLE);
+    gpu_event_record(of_stream, event, stream);
     return leave(SUCCESS);
 }
 
 EXPORT int cuEventSynchronize(void *event)
 {
     enter();
+    if (failed[gpu_event_device(event)])
+        return leave(ILLEGAL_ADDRESS);
     gpu_counts.synchronisations++;
+    gpu_counts.event_waits++;
     gpu_event_wait(event);
-    return leave(SUCCESS);
+    return leave(failed[gpu_event_device(event)] ? ILLEGAL_ADDRESS : SUCCESS);
 }
 
 EXPORT int cuEventQuery(void *event)
 {
     enter();
-    return leave(gpu_event_is_done(event) ? SUCCESS : NOT_READY);
+    bool is_done = !failed[gpu_event_device(event)] && gpu_event_is_done(event);
+    return leave(failed[gpu_event_device(event)] ? ILLEGAL_ADDRESS : is_done ? SUCCESS : NOT_READY);
+}
+
+EXPORT int cuLaunchHostFunc(void *stream, void (*function)(void *argument), void *argument)
+{
+    int device, error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
+    gpu_stream_add_host(!stream ? device : gpu_stream_device(stream), stream, function, argument);
+    return leave(SUCCESS);
 }
 
 /* ---- Kernels ---- */
@@ -583,9 +647,9 @@ EXPORT int cuEventQuery(void *event)
 /* Any image gives the kernels that this library was built with. */
 EXPORT int cuModuleLoadData(void **module, const void *image)
 {
-    int device;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int device, error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
     *module = !image ? NULL : &devices[device];
     return leave(!image ? INVALID_VALUE : SUCCESS);
 }
@@ -666,9 +730,9 @@ EXPORT int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsi
                           void **extra)
 {
     enum { SHARED_MOST = 48 << 10, THREADS_MOST = 1024 };
-    int device;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int device, error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
     if (gpu_fails_now(EMULATED_LAUNCH))
         return leave(LAUNCH_OUT_OF_RESOURCES);
     const gpu_kernel *kernel = function;
@@ -697,8 +761,9 @@ EXPORT int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsi
 /* Work that nobody waited for runs when the process ends, so that its races are reported. */
 __attribute__((destructor)) static void run_the_rest(void)
 {
-    if (gpu_timeline_is_alone() || pthread_mutex_trylock(&lock) != 0)
+    if (gpu_timeline_is_alone() || pthread_mutex_trylock(&gpu_lock) != 0)
         return;
+    gpu_host_end();
     for (int device = 0; device < EMULATED_DEVICES; device++)
         gpu_stream_wait_device(device);
     (void)leave(0);
@@ -732,6 +797,22 @@ EXPORT void emulated_gpu_seed(uint64_t seed)
 {
     enter();
     gpu_launch_seed(seed);
+    gpu_host_seed(seed);
+    (void)leave(0);
+}
+
+EXPORT void emulated_gpu_fail_device(int device)
+{
+    enter();
+    failed[device] = true;
+    gpu_stream_drop(device);
+    (void)leave(0);
+}
+
+EXPORT void emulated_gpu_mend_device(int device)
+{
+    enter();
+    failed[device] = false;
     (void)leave(0);
 }
 
@@ -755,9 +836,9 @@ EXPORT const char *emulated_gpu_fault(void)
 EXPORT int emulated_gpu_enqueue(void *stream, const char *name, void (*run)(const void *args), const void *args,
                                 size_t size)
 {
-    int device;
-    if (!enter_device(&device))
-        return INVALID_CONTEXT;
+    int device, error = enter_device(&device);
+    if (error != SUCCESS)
+        return error;
     if (gpu_fails_now(EMULATED_LAUNCH))
         return leave(LAUNCH_OUT_OF_RESOURCES);
     gpu_work work = {.name = name, .run = run, .args = args, .size = size};

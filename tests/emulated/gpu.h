@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gpu.h - the parts of the emulated GPU: memory.c, clock.c (the order of work), race.c, stream.c (queued work),
- * launch.c (blocks and threads), driver.c (the driver's functions).
+ * launch.c (blocks and threads), host.c (host functions), driver.c (the driver's functions).
  *
- * LOCK. One lock guards everything. The driver's functions take it; the functions below are called with it held.
+ * LOCK. One lock guards everything. The driver's functions take it; the functions below are called with it held. It is
+ * released while a host function runs, so the functions that run work may find other work queued when they return.
  */
 #ifndef EMULATED_GPU_H
 #define EMULATED_GPU_H
 
 #include "emulated.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -24,6 +26,7 @@
 #endif
 
 /* ---- driver.c ---- */
+extern pthread_mutex_t gpu_lock;
 extern emulated_counts gpu_counts;
 /* Ends the process with "emulated GPU: ..." unless a test expects a fault. */
 void gpu_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -112,12 +115,34 @@ gpu_stream *gpu_stream_open(int device, bool blocking);
 void gpu_stream_shut(gpu_stream *stream); /* runs its work; the host does not count as having waited */
 int gpu_stream_device(const gpu_stream *stream);
 bool gpu_stream_is_idle(int device, gpu_stream *stream);
-gpu_event *gpu_event_open(void);
+gpu_event *gpu_event_open(int device);
 void gpu_event_shut(gpu_event *event);
 void gpu_event_record(int device, gpu_event *event, gpu_stream *stream);
 void gpu_event_block(int device, gpu_stream *stream, gpu_event *event); /* later work of the stream waits for it */
 void gpu_event_wait(gpu_event *event);
-bool gpu_event_is_done(const gpu_event *event);
+/* Asked several times, it runs what the event waits for: with a thread after the number of questions that the seed
+ * chooses; otherwise each question runs what the seed chooses. */
+bool gpu_event_is_done(gpu_event *event);
+int gpu_event_device(const gpu_event *event);
+/* Queues a host function, which runs on the thread of host.c. */
+void gpu_stream_add_host(int device, gpu_stream *stream, void (*function)(void *argument), void *argument);
+/* How many host functions wait to be called; whether something waits for one of them. */
+unsigned gpu_stream_host_functions(bool *is_needed);
+void gpu_stream_run_host_function(unsigned which); /* and what it follows; `which` too large: only what is needed */
+void gpu_stream_drop(int device);                  /* the device has failed: forgets its work */
+
+/* ---- host.c ---- */
+void gpu_host_start(void);
+void gpu_host_seed(uint64_t seed);
+unsigned gpu_host_draw(unsigned end); /* its own random numbers: the thread does not change those of kernels */
+bool gpu_host_is_polled(void);        /* there is no thread */
+bool gpu_host_is_inside(void);        /* this thread is in a host function */
+void gpu_host_end(void);              /* the process ends: no host function is called any more */
+bool gpu_host_is_ending(void);
+void gpu_host_changed(void); /* the queue has: wakes the thread, and those who wait for it */
+bool gpu_host_calls(void);   /* this thread calls host functions itself */
+void gpu_host_call(void (*function)(void *argument), void *argument); /* without the lock */
+void gpu_host_wait(void);                                             /* until the thread has called one */
 
 /* ---- launch.c ---- */
 typedef struct gpu_kernel {

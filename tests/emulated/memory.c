@@ -108,6 +108,7 @@ void *gpu_memory_take(int device, size_t size)
         protect(piece, PROT_NONE);
     piece_count++;
     gpu_counts.live++;
+    *(device < 0 ? &gpu_counts.pinned_bytes : &gpu_counts.device_bytes) += size;
     return piece->at;
 }
 
@@ -164,6 +165,7 @@ bool gpu_memory_give(void *at, int device)
         spaces[piece->device].bytes -= piece->pages_size;
     }
     gpu_counts.live--;
+    *(piece->device < 0 ? &gpu_counts.pinned_bytes : &gpu_counts.device_bytes) -= piece->size;
     *piece = pieces[--piece_count];
     return true;
 }

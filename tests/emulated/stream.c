@@ -24,6 +24,8 @@ struct gpu_stream {
 struct gpu_event {
     uint64_t work; /* the number of the work that it waits for; 0: none */
     gpu_clock *clock;
+    int device;
+    unsigned questions; /* how many more are answered with "not ready" before the work runs */
 };
 
 typedef struct work {
@@ -31,6 +33,9 @@ typedef struct work {
     gpu_stream *stream;            /* NULL: the legacy one */
     void (*run)(const void *args); /* NULL: waits for an event */
     void *args;
+    void (*host)(void *argument); /* a host function */
+    void *host_argument;
+    bool is_called; /* now */
     uint64_t after; /* number of further work that must run first; 0: none */
     bool needed;
 } work;
@@ -108,17 +113,21 @@ static void close_device(int device, const char *last)
     gpu_memory_close(device);
 }
 
-/* Runs the work that is needed, and removes it. `end`: one more than the last of it. */
-static void run_needed(size_t end)
+static void forget(work *w)
 {
-    for (size_t i = end; i-- > 0;)
-        if (queue[i].needed)
-            need_dependencies(i);
+    free(w->item.clock);
+    free(w->item.operands);
+    free(w->args);
+}
+
+/* Runs and removes the needed work before item `end`, which is no host function. */
+static void run_before(size_t end)
+{
     size_t kept = 0;
     int opened = -1;
     const char *last = "";
     for (size_t i = 0; i < count; i++) {
-        if (!queue[i].needed) {
+        if (!queue[i].needed || i >= end) {
             queue[kept++] = queue[i];
             continue;
         }
@@ -131,13 +140,54 @@ static void run_needed(size_t end)
         run_one(&queue[i]);
         if (queue[i].run)
             last = queue[i].item.name;
-        free(queue[i].item.clock);
-        free(queue[i].item.operands);
-        free(queue[i].args);
+        forget(&queue[i]);
     }
     if (opened >= 0)
         close_device(opened, last);
     count = kept;
+}
+
+static void remove_at(size_t i)
+{
+    forget(&queue[i]);
+    count--;
+    memmove(&queue[i], &queue[i + 1], (count - i) * sizeof(*queue));
+}
+
+/* The host function is the first work that is needed. */
+static void call_host(size_t i)
+{
+    bool is_called = queue[i].is_called && !gpu_host_is_ending();
+    if (is_called || !gpu_host_calls()) {
+        gpu_host_wait();
+        return;
+    }
+    uint64_t number = queue[i].item.number;
+    queue[i].is_called = true;
+    gpu_clock_host_waited(queue[i].item.clock); /* the host learns that what came before is done */
+    gpu_host_call(queue[i].host, queue[i].host_argument);
+    i = index_of(number);
+    if (i < count)
+        remove_at(i);
+}
+
+/* Runs the work that is needed, and removes it. Its host functions are called in between, without the lock. */
+static void run_needed(void)
+{
+    for (;;) {
+        for (size_t i = count; i-- > 0;)
+            if (queue[i].needed)
+                need_dependencies(i);
+        size_t host = 0;
+        while (host < count && !(queue[host].needed && queue[host].host))
+            host++;
+        bool is_last = host == count;
+        uint64_t number = is_last ? 0 : queue[host].item.number;
+        run_before(host);
+        if (is_last)
+            break;
+        call_host(index_of(number));
+    }
     gpu_counts.pending = count;
     if (count == 0)
         gpu_race_settle();
@@ -147,7 +197,7 @@ static work *add(int device, gpu_stream *stream)
 {
     if (count == PENDING_MOST) {
         queue[0].needed = true;
-        run_needed(1);
+        run_needed();
     }
     if (count == room) {
         room = room == 0 ? 256 : 2 * room;
@@ -203,15 +253,15 @@ static work *add_mark(int device, gpu_stream *stream)
 void gpu_stream_wait(int device, gpu_stream *stream)
 {
     gpu_clock_host_waited(add_mark(device, stream)->item.clock);
-    run_needed(count);
+    run_needed();
 }
 
 void gpu_stream_wait_device(int device)
 {
     for (size_t i = 0; i < count; i++)
-        queue[i].needed = queue[i].item.device == device;
+        queue[i].needed = queue[i].needed || queue[i].item.device == device;
     gpu_clock_host_waited_for(device, -1);
-    run_needed(count);
+    run_needed();
 }
 
 bool gpu_stream_is_idle(int device, gpu_stream *stream)
@@ -237,7 +287,7 @@ gpu_stream *gpu_stream_open(int device, bool blocking)
 void gpu_stream_shut(gpu_stream *stream)
 {
     (void)add_mark(stream->device, stream);
-    run_needed(count);
+    run_needed();
     gpu_timeline_shut(stream->timeline);
     free(stream);
 }
@@ -247,9 +297,17 @@ int gpu_stream_device(const gpu_stream *stream)
     return stream->device;
 }
 
-gpu_event *gpu_event_open(void)
+gpu_event *gpu_event_open(int device)
 {
-    return calloc(1, sizeof(gpu_event));
+    gpu_event *event = calloc(1, sizeof(gpu_event));
+    if (event)
+        event->device = device;
+    return event;
+}
+
+int gpu_event_device(const gpu_event *event)
+{
+    return event->device;
 }
 
 void gpu_event_shut(gpu_event *event)
@@ -261,8 +319,10 @@ void gpu_event_shut(gpu_event *event)
 /* The event itself is an item, so that it is not done before what came earlier. */
 void gpu_event_record(int device, gpu_event *event, gpu_stream *stream)
 {
+    enum { LEAST = 3, MORE = 6 };
     const gpu_item *item = &add(device, stream)->item;
     event->work = item->number;
+    event->questions = LEAST + gpu_host_draw(MORE);
     free(event->clock);
     event->clock = copy_of(item->clock, sizeof(*item->clock) + (size_t)item->clock->count * sizeof(uint32_t));
 }
@@ -282,13 +342,75 @@ void gpu_event_wait(gpu_event *event)
     if (i == count)
         return;
     queue[i].needed = true;
-    run_needed(i + 1);
+    run_needed();
 }
 
-bool gpu_event_is_done(const gpu_event *event)
+static bool is_done(const gpu_event *event)
 {
-    bool done = event->work == 0 || index_of(event->work) == count;
+    return event->work == 0 || index_of(event->work) == count;
+}
+
+/* Without a thread: a step of the work that is queued. */
+static void step(gpu_event *event)
+{
+    enum { NOTHING, THE_EVENT, HOST_FUNCTION, CHOICES };
+    unsigned chosen = gpu_host_draw(CHOICES);
+    bool is_needed;
+    unsigned functions = gpu_stream_host_functions(&is_needed);
+    if (chosen == HOST_FUNCTION && functions > 0)
+        gpu_stream_run_host_function(gpu_host_draw(functions));
+    else if (chosen != NOTHING && !is_done(event))
+        gpu_event_wait(event);
+}
+
+bool gpu_event_is_done(gpu_event *event)
+{
+    if (gpu_host_is_polled())
+        step(event);
+    else if (!is_done(event) && event->questions-- == 0)
+        gpu_event_wait(event);
+    bool done = is_done(event);
     if (done)
         gpu_clock_host_waited(event->clock);
     return done;
+}
+
+/* ---- Host functions, and failures ---- */
+
+void gpu_stream_add_host(int device, gpu_stream *stream, void (*function)(void *argument), void *argument)
+{
+    work *w = add(device, stream);
+    w->item.name = "a host function";
+    w->host = function;
+    w->host_argument = argument;
+    gpu_host_changed();
+}
+
+unsigned gpu_stream_host_functions(bool *is_needed)
+{
+    unsigned found = 0;
+    *is_needed = false;
+    for (size_t i = 0; i < count; i++) {
+        bool waits = queue[i].host && !queue[i].is_called;
+        found += waits;
+        *is_needed = *is_needed || (waits && queue[i].needed);
+    }
+    return found;
+}
+
+void gpu_stream_run_host_function(unsigned which)
+{
+    for (size_t i = 0; i < count; i++)
+        if (queue[i].host && !queue[i].is_called && which-- == 0)
+            queue[i].needed = true;
+    run_needed();
+}
+
+void gpu_stream_drop(int device)
+{
+    for (size_t i = count; i-- > 0;)
+        if (queue[i].item.device == device && !queue[i].is_called)
+            remove_at(i);
+    gpu_counts.pending = count;
+    gpu_host_changed();
 }

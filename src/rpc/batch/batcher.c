@@ -219,7 +219,9 @@ static wfi_tensor_types types_of(weft_tensor *const *tensors, size_t count)
 {
     wfi_tensor_types types = {.count = count};
     for (size_t i = 0; i < count; i++)
-        types.items[i] = (wfi_tensor_type){.dtype = tensors[i]->dtype, .shape = tensors[i]->shape};
+        types.items[i] = (wfi_tensor_type){.dtype = tensors[i]->dtype,
+                                           .shape = tensors[i]->shape,
+                                           .to = wfi_device_code(weft_tensor_device(tensors[i]))};
     return types;
 }
 

@@ -16,7 +16,8 @@
 static bool is_of_class(const wfi_shape_class *class, const wfi_tensor_type *types, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (class->tensors[i].dtype != types[i].dtype || !wfi_shape_equal(&class->tensors[i].shape, &types[i].shape))
+        if (class->tensors[i].dtype != types[i].dtype || class->tensors[i].to != types[i].to ||
+            !wfi_shape_equal(&class->tensors[i].shape, &types[i].shape))
             return false;
     return true;
 }
@@ -26,7 +27,7 @@ static uint64_t hash_of(const wfi_batcher *batcher, const wfi_tensor_type *types
     int64_t words[1 + WEFT_MAX_SIGNATURE * (1 + WEFT_MAX_DIMS)] = {attempt};
     size_t count = 1;
     for (size_t i = 0; i < batcher->tensor_count; i++) {
-        words[count++] = (int64_t)types[i].dtype << 8 | types[i].shape.ndim;
+        words[count++] = (int64_t)types[i].to << 16 | (int64_t)types[i].dtype << 8 | types[i].shape.ndim;
         for (int d = 0; d < types[i].shape.ndim; d++)
             words[count++] = types[i].shape.dims[d];
     }
@@ -303,8 +304,8 @@ void wfi_batch_expect(void *arg, const wfi_tensor_types *types)
     if (!types->count || types->count != wfi_batcher_of(call->function)->tensor_count)
         return; /* there are no tensors, or it will be refused */
     for (size_t i = 0; i < types->count; i++)
-        if (types->items[i].shape.ndim == WEFT_MAX_DIMS)
-            return;                     /* it will be refused */
+        if (types->items[i].shape.ndim == WEFT_MAX_DIMS || types->items[i].to)
+            return;                     /* it will be refused; or copied on its device */
     (void)find_row(call, types->items); /* without a row it is pulled into new memory, and copied */
 }
 

@@ -24,7 +24,7 @@ static weft_tensor *find_rows(weft_batch *batch, size_t index, const weft_tensor
         return wfi_tensor_narrow(slab, 0, 0, (int64_t)batch->count, NULL);
     weft_shape shape = {first->shape.ndim + 1, {(int64_t)batch->count}};
     memcpy(shape.dims + 1, first->shape.dims, (size_t)first->shape.ndim * sizeof(shape.dims[0]));
-    weft_tensor *rows = wfi_tensor_empty(shape, first->dtype, NULL);
+    weft_tensor *rows = wfi_tensor_empty_on(weft_tensor_device(first), shape, first->dtype, NULL);
     batch->made_bytes += rows ? weft_tensor_nbytes(rows) : 0;
     return rows;
 }
