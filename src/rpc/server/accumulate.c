@@ -34,10 +34,9 @@ static weft_error *check_place(const weft_call *call, size_t index, const weft_t
         return wfi_call_error(call, WEFT_ERR_SHAPE, "tensor %zu is %s, its landing place is %s%s", index, comes, waits,
                               weft_tensor_is_contiguous(place) ? "" : ", not contiguous");
     bool adds = call->function->flags & WEFT_FUNCTION_LAND_ADD;
-    if (adds && (!wfi_has_binary(place) || wfi_tensor_kind(place) == WFI_MEMORY_CUDA))
+    if (adds && !wfi_has_binary(place))
         return wfi_call_error(call, WEFT_ERR_TYPE,
-                              "tensor %zu, %s, cannot be added: the CPU adds float32, float64, int64, int32 and uint8, "
-                              "in its own memory",
+                              "tensor %zu, %s, cannot be added: only float32, float64, int64, int32 and uint8 can",
                               index, comes);
     return NULL;
 }
@@ -80,7 +79,9 @@ static weft_error *add_all(weft_call *call, const adding *a)
         status = wfi_cell_write_begin(&place, a->places[i], WFI_WRITE_IN_PLACE, NULL); /* allocates nothing */
         if (status)
             continue;
-        status = wfi_binary(WFI_ADD, place.from, a->arrived[i], place.to);
+        weft_tensor *beside = wfi_tensor_to_device(a->arrived[i], weft_tensor_device(place.to), NULL);
+        status = beside ? wfi_binary(WFI_ADD, place.from, beside, place.to) : WEFT_ERR_MEMORY;
+        weft_tensor_unref(beside);
         wfi_cell_write_end(&place, !status);
     }
     pthread_mutex_unlock(&entry->adding);
@@ -93,7 +94,7 @@ static weft_error *copy_all(weft_call *call, const adding *a)
     weft_status status = WEFT_OK;
     uint64_t copied = 0;
     for (size_t i = 0; i < a->count && !status; i++) {
-        if (!a->places[i] || weft_tensor_data(a->places[i]) == weft_tensor_data(a->arrived[i]))
+        if (!a->places[i] || wfi_tensor_address(a->places[i]) == wfi_tensor_address(a->arrived[i]))
             continue; /* the caller's own tensor is the place */
         status = weft_tensor_assign(a->places[i], a->arrived[i]);
         copied += wfi_copied(weft_tensor_nbytes(a->arrived[i]));

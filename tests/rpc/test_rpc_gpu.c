@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_gpu.c - calls whose tensors are in the memory of GPUs: arguments, results, items, landing places, batches
+ * and references, in all mixtures of devices.
+ */
+#include "gpu/gpu.h"
+#include "make.h"
+#include "rpc/world.h"
+#include "tensors.h"
+
+static const weft_device cpu = {WEFT_DEVICE_CPU, 0}, gpu = {WEFT_DEVICE_CUDA, 0};
+static const weft_device all[] = {{WEFT_DEVICE_CPU, 0}, {WEFT_DEVICE_CUDA, 0}, {WEFT_DEVICE_CUDA, 1}};
+/* in the metadata, behind them, and pulled; with rows that are no multiple of 64 bytes */
+static const int64_t counts[] = {0, 1, 3, 100, 700, 5001, 300007};
+enum { COUNTS = sizeof(counts) / sizeof(*counts), DEVICES = 3 };
+
+static bool is_on(const weft_tensor *tensor, weft_device device)
+{
+    weft_device have = weft_tensor_device(tensor);
+    return have.kind == device.kind && have.index == device.index;
+}
+
+/* [count]: salt, salt + 1, ... */
+static weft_tensor *make_on(weft_device device, int64_t count, int salt)
+{
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32), *there;
+    for (int64_t i = 0; i < count; i++)
+        ((float *)weft_tensor_data(x))[i] = (float)(i + salt);
+    if (device.kind == WEFT_DEVICE_CPU)
+        return x;
+    there = tensor_to_device(x, device);
+    weft_tensor_unref(x);
+    return there;
+}
+
+static bool holds(weft_tensor *tensor, int64_t count, int salt)
+{
+    weft_tensor *here = is_on(tensor, cpu) ? weft_tensor_ref(tensor) : tensor_to_device(tensor, cpu);
+    bool same = weft_tensor_numel(here) == count;
+    for (int64_t i = 0; i < count && same; i++)
+        same = ((float *)weft_tensor_data(here))[i] == (float)(i + salt);
+    weft_tensor_unref(here);
+    return same;
+}
+
+static weft_tensor *tensor_of(weft_values *values, size_t index)
+{
+    weft_tensor *tensor;
+    MUST_OK(weft_values_get_tensor(values, index, &tensor));
+    return tensor;
+}
+
+/* ---- Echo: to each device and back ------------------------------------------------------------------------------- */
+
+/* Gives the devices of the tensors, and the tensors. */
+static weft_status run_where(weft_call *call, void *user)
+{
+    weft_tensors tensors = weft_call_tensors(call, 0);
+    weft_value values[16];
+    MUST(tensors.count < 15);
+    for (size_t i = 0; i < tensors.count; i++) {
+        weft_device device = weft_tensor_device(tensors.items[i]);
+        values[i] = weft_of_i64(device.kind == WEFT_DEVICE_CPU ? -1 : device.index);
+    }
+    weft_call_give(call, WEFT_VALUES(weft_of_list((weft_args){values, tensors.count}), weft_of_tensors(tensors)));
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "where", .takes = {WEFT_TYPE_TENSORS}, .gives = {WEFT_TYPE_LIST, WEFT_TYPE_TENSORS}, .run = run_where},
+    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
+};
+
+static void echo_alone(weft_agent *agent, void *arg)
+{
+    for (size_t d = 0; d < DEVICES && weft_agent_rank(agent) == 0; d++) {
+        for (size_t i = 0; i < COUNTS; i++) {
+            weft_tensor *x = make_on(all[d], counts[i], (int)i);
+            weft_values *got;
+            MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &got));
+            MUST(is_on(tensor_of(got, 0), all[d]) && tensor_of(got, 0) != x);
+            MUST(holds(tensor_of(got, 0), counts[i], (int)i));
+            weft_values_unref(got);
+            weft_tensor_unref(x);
+        }
+    }
+}
+
+WORLD_TEST(echo_alone, 20, 1, .size = 2, WORLD_FUNCTIONS(functions))
+
+/* ---- Mixtures, with maps ----------------------------------------------------------------------------------------- */
+
+/* Where worker 0's devices go at worker 1: by number -1, 0, 1. */
+static const struct mapping {
+    const char *maps;
+    int there[DEVICES];
+} mappings[] = {
+    {NULL, {-1, 0, 1}},
+    {"*/cuda:0=cuda:1;*/cuda:1=cuda:0", {-1, 1, 0}},
+    {"worker1/cuda:0=cpu;worker1/cpu=cuda:0", {0, -1, 1}},
+    {"*/cuda:0=cpu;*/cuda:1=cuda:0;*/cpu=cuda:1", {1, -1, 0}},
+};
+
+/* One list with tensors of all devices and sizes goes there and comes back to where it was. */
+static void mix(weft_agent *agent, void *arg)
+{
+    const struct mapping *mapping = arg;
+    weft_tensor *sent[DEVICES * 3];
+    weft_tensors list = {sent, DEVICES * 3};
+    weft_values *got;
+    if (weft_agent_rank(agent))
+        return;
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < DEVICES * 3; i++)
+            sent[i] = make_on(all[i % DEVICES], counts[(i / DEVICES + round * 2) % COUNTS], i);
+        weft_error *error = NULL;
+        weft_status status = weft_rpc_sync(agent, weft_to_rank(1), "where", WEFT_VALUES(weft_of_tensors(list)),
+                                           &(weft_rpc_options){.error = &error}, &got);
+        weft_error_print(error, stderr);
+        weft_error_unref(error);
+        MUST_OK(status);
+        weft_tensors back;
+        MUST_OK(weft_values_get_tensors(got, 1, &back));
+        for (int i = 0; i < DEVICES * 3; i++) {
+            MUST(weft_values_args(got).items[0].as.list.items[i].as.i64 == mapping->there[i % DEVICES]);
+            MUST(is_on(back.items[i], all[i % DEVICES]));
+            MUST(holds(back.items[i], weft_tensor_numel(sent[i]), i));
+        }
+        weft_values_unref(got);
+        for (int i = 0; i < DEVICES * 3; i++)
+            weft_tensor_unref(sent[i]);
+    }
+}
+
+static void test_mix(void **state)
+{
+    for (size_t i = 0; i < sizeof(mappings) / sizeof(*mappings); i++) {
+        if (mappings[i].maps)
+            setenv("WEFT_DEVICE_MAPS", mappings[i].maps, 1);
+        world_play(&(world){.program = mix, .arg = (void *)&mappings[i], .size = 2, WORLD_FUNCTIONS(functions)}, 10, 1);
+        unsetenv("WEFT_DEVICE_MAPS");
+    }
+}
+
+/* ---- Order ------------------------------------------------------------------------------------------------------- */
+
+/* The caller changes a tensor on its device as soon as the call was started: the callee gets what it was. */
+static void change_at_once(weft_agent *agent, void *arg)
+{
+    weft_future *futures[8];
+    weft_values *got;
+    if (weft_agent_rank(agent))
+        return;
+    weft_stream *stream;
+    MUST_OK(weft_stream_create(gpu, &stream, NULL));
+    for (int i = 0; i < COUNTS; i++) {
+        weft_tensor *x = make_on(gpu, counts[i], i);
+        weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu, .stream = i % 2 ? stream : NULL});
+        weft_tensor *y = weft_add(t, x, x); /* the work before is on the tape's stream */
+        MUST_OK(weft_tape_status(t));
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(y)), NULL, &futures[i]));
+        weft_tensor_fill(y, -1);
+        weft_tape_close(t);
+        weft_tensor_unref(x);
+    }
+    for (int i = 0; i < COUNTS; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        got = (weft_values *)weft_future_values(futures[i]);
+        weft_tensor *here = tensor_to_device(tensor_of(got, 0), cpu);
+        for (int64_t k = 0; k < counts[i]; k++)
+            MUST(((float *)weft_tensor_data(here))[k] == (float)(2 * (k + i)));
+        weft_tensor_unref(here);
+        weft_future_unref(futures[i]);
+    }
+    weft_stream_unref(stream);
+}
+
+WORLD_TEST(change_at_once, 20, 1, .size = 2, WORLD_FUNCTIONS(functions))
+
+/* ---- Landing places ---------------------------------------------------------------------------------------------- */
+
+static void land_results(weft_agent *agent, void *arg)
+{
+    if (weft_agent_rank(agent))
+        return;
+    for (size_t i = 0; i < COUNTS; i++) {
+        for (size_t d = 0; d < DEVICES * DEVICES; d++) {
+            weft_tensor *x = make_on(all[d / DEVICES], counts[i], 7), *place = make_on(all[d % DEVICES], counts[i], 0);
+            weft_values *got;
+            MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)),
+                                  &(weft_rpc_options){.land = {&place, 1}}, &got));
+            MUST(tensor_of(got, 0) == place && holds(place, counts[i], 7));
+            weft_values_unref(got);
+            weft_tensor_unref(x);
+            weft_tensor_unref(place);
+        }
+    }
+}
+
+WORLD_TEST(land_results, 4, 1, .size = 2, WORLD_FUNCTIONS(functions))
+
+static weft_tensor *place_there;
+
+static weft_tensor *land_there(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
+{
+    return weft_tensor_ref(place_there);
+}
+
+static weft_status run_took(weft_call *call, void *user)
+{
+    return weft_call_tensor(call, 0) == place_there ? WEFT_OK : WEFT_ERR_STATE;
+}
+
+static const weft_function landing[] = {
+    {.name = "take", .takes = {WEFT_TYPE_TENSOR}, .run = run_took, .land = land_there},
+    {.name = "add", .takes = {WEFT_TYPE_TENSOR}, .run = run_took, .land = land_there, .flags = WEFT_FUNCTION_LAND_ADD},
+};
+
+static void land_arguments(weft_agent *agent, void *arg)
+{
+    for (int rank = 0; rank < 2 && weft_agent_rank(agent) == 1; rank++) { /* to itself as well */
+        for (size_t i = 0; i < COUNTS; i++) {
+            for (size_t d = 0; d < DEVICES * DEVICES; d++) {
+                weft_tensor *x = make_on(all[d / DEVICES], counts[i], 7);
+                weft_args args = WEFT_VALUES(weft_of_tensor(x));
+                place_there = make_on(all[d % DEVICES], counts[i], 0);
+                MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "take", args, NULL, NULL));
+                MUST(holds(place_there, counts[i], 7));
+                weft_tensor_fill(place_there, 0);
+                MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "add", args, NULL, NULL));
+                MUST(holds(place_there, counts[i], 7));
+                weft_tensor_unref(x);
+                weft_tensor_unref(place_there);
+            }
+        }
+    }
+}
+
+WORLD_TEST(land_arguments, 2, 1, .size = 2, WORLD_FUNCTIONS(landing))
+
+UNIT_MAIN(test_echo_alone, test_mix, test_change_at_once, test_land_results, test_land_arguments)
