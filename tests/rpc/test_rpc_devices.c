@@ -169,8 +169,8 @@ static const struct plan {
       {BACK, 2, 2, NULL},
       {GOES, 3, 0, "cuda:2 of \"worker0\" goes to cuda:2 of \"worker1\"" ONLY_TWO "no device map says otherwise"},
       {BACK, 3, 0, "cuda:2 of \"worker1\" comes to cuda:2 of \"worker0\"" ONLY_TWO "no device map says otherwise"}}},
-    /* The entry that names the worker wins, also if it comes first; those of other workers do not count. */
-    {"worker1/cuda:0=cpu;*/cuda:0=cuda:1;worker2/cuda:1=cpu",
+    /* The entry that names the worker wins, wherever it stands; those of other workers do not count. */
+    {"worker1/cuda:0=cpu;*/cuda:0=cuda:1;*/cuda:1=cpu;worker1/cuda:1=cuda:1;worker2/cuda:1=cpu",
      false,
      6,
      {{GOES, 0, 0, NULL},
@@ -179,7 +179,7 @@ static const struct plan {
       {BACK, 0, 1, NULL},
       {BACK, 1, 1, NULL},
       {BACK, 2, 2, NULL}}},
-    {"*/cuda:0=cuda:1;*/cuda:1=cuda:0;*/cpu=cuda:2",
+    {"*/cpu=cuda:2;*/cuda:0=cuda:1;*/cuda:1=cuda:0",
      true,
      6,
      {{GOES, 1, 2, NULL},
