@@ -69,6 +69,7 @@ typedef void (*weft_membership_fn)(weft_agent *agent, weft_member_event event, i
 typedef struct weft_device_map {
     const char *worker; /* its name; NULL: all workers without an entry of their own for `here` */
     weft_device here, there;
+    uint64_t reserved[2]; /* 0: room for later fields */
 } weft_device_map;
 
 /*
