@@ -50,6 +50,22 @@ static weft_tensor *tensor_of(weft_values *values, size_t index)
     return tensor;
 }
 
+/* Where nothing is copied before an agent asks the devices (EMULATED_GPU_HOST=polled), the test is on the simulation
+ * alone; otherwise, and on a GPU, on tcp or TEST_FABRIC. */
+static bool is_simulated(void)
+{
+    return getenv("EMULATED_GPU_HOST") != NULL;
+}
+static void play(const world *like, uint64_t seeds)
+{
+    world_play(like, is_simulated() ? seeds : 0, is_simulated() ? 0 : 1);
+}
+#define ON_GPU(name, seeds, ...)                                                                                       \
+    static void test_##name(void **cmocka)                                                                             \
+    {                                                                                                                  \
+        play(&(world){.program = name, __VA_ARGS__}, seeds);                                                           \
+    }
+
 /* ---- Echo: to each device and back ------------------------------------------------------------------------------- */
 
 /* Gives the devices of the tensors, and the tensors. */
@@ -86,7 +102,7 @@ static void echo_alone(weft_agent *agent, void *arg)
     }
 }
 
-WORLD_TEST(echo_alone, 20, 1, .size = 2, WORLD_FUNCTIONS(functions))
+ON_GPU(echo_alone, 20, .size = 2, WORLD_FUNCTIONS(functions))
 
 /* ---- Mixtures, with maps ----------------------------------------------------------------------------------------- */
 
@@ -137,7 +153,7 @@ static void test_mix(void **state)
     for (size_t i = 0; i < sizeof(mappings) / sizeof(*mappings); i++) {
         if (mappings[i].maps)
             setenv("WEFT_DEVICE_MAPS", mappings[i].maps, 1);
-        world_play(&(world){.program = mix, .arg = (void *)&mappings[i], .size = 2, WORLD_FUNCTIONS(functions)}, 10, 1);
+        play(&(world){.program = mix, .arg = (void *)&mappings[i], .size = 2, WORLD_FUNCTIONS(functions)}, 10);
         unsetenv("WEFT_DEVICE_MAPS");
     }
 }
@@ -175,7 +191,7 @@ static void change_at_once(weft_agent *agent, void *arg)
     weft_stream_unref(stream);
 }
 
-WORLD_TEST(change_at_once, 20, 1, .size = 2, WORLD_FUNCTIONS(functions))
+ON_GPU(change_at_once, 20, .size = 2, WORLD_FUNCTIONS(functions))
 
 /* ---- Landing places ---------------------------------------------------------------------------------------------- */
 
@@ -197,7 +213,7 @@ static void land_results(weft_agent *agent, void *arg)
     }
 }
 
-WORLD_TEST(land_results, 4, 1, .size = 2, WORLD_FUNCTIONS(functions))
+ON_GPU(land_results, 4, .size = 2, WORLD_FUNCTIONS(functions))
 
 static weft_tensor *place_there;
 
@@ -236,7 +252,7 @@ static void land_arguments(weft_agent *agent, void *arg)
     }
 }
 
-WORLD_TEST(land_arguments, 2, 1, .size = 2, WORLD_FUNCTIONS(landing))
+ON_GPU(land_arguments, 2, .size = 2, WORLD_FUNCTIONS(landing))
 
 /* ---- Items, batches, references, multicast ----------------------------------------------------------------------- */
 
@@ -321,7 +337,7 @@ static void stream_items(weft_agent *agent, void *arg)
     MUST(next == ITEMS);
 }
 
-WORLD_TEST(stream_items, 10, 1, .size = 2, WORLD_FUNCTIONS(many))
+ON_GPU(stream_items, 10, .size = 2, WORLD_FUNCTIONS(many))
 
 static void batch_rows(weft_agent *agent, void *arg)
 {
@@ -347,7 +363,7 @@ static void batch_rows(weft_agent *agent, void *arg)
     }
 }
 
-WORLD_TEST(batch_rows, 10, 1, .size = 3, WORLD_FUNCTIONS(many))
+ON_GPU(batch_rows, 10, .size = 3, WORLD_FUNCTIONS(many))
 
 static void references(weft_agent *agent, void *arg)
 {
@@ -378,7 +394,7 @@ static void references(weft_agent *agent, void *arg)
     weft_rref_unref(made);
 }
 
-WORLD_TEST(references, 10, 1, .size = 3, WORLD_FUNCTIONS(many))
+ON_GPU(references, 10, .size = 3, WORLD_FUNCTIONS(many))
 
 /* One copy for all workers, each of which has its own map. */
 static void to_many(weft_agent *agent, void *arg)
@@ -407,7 +423,7 @@ static void to_many(weft_agent *agent, void *arg)
 static void test_to_many(void **state)
 {
     setenv("WEFT_DEVICE_MAPS", "worker2/cuda:0=cuda:1", 1);
-    world_play(&(world){.program = to_many, .size = 3, WORLD_FUNCTIONS(functions)}, 10, 1);
+    play(&(world){.program = to_many, .size = 3, WORLD_FUNCTIONS(functions)}, 10);
     unsetenv("WEFT_DEVICE_MAPS");
 }
 
