@@ -207,6 +207,9 @@ typedef struct weft_agent_options {
  *   In an elastic job it waits until the store has accepted this worker.
  *   A job of one worker begins at once.
  *
+ * CUDA. If NVIDIA's driver is installed, opening starts it, to tell the others how many GPUs this process has. After
+ * that, CUDA does not work in children of fork() that do not call exec.
+ *
  * Finding rank 0 by `bootstrap` or PMIx, and joining, may each take rendezvous_timeout_ms. If that time passes, opening
  * fails, and the error names the ranks that have not joined. Calls of other workers may arrive before the function
  * returns, so a handler cannot rely on what the program does after it.
