@@ -2,12 +2,12 @@
 /*
  * copies.c - see copies.h.
  *
- * The host functions are on a stream of their own, which waits for an event behind the copies. A stream that waits for
- * a copy, and the next copy, thus never wait for a thread of the host.
+ * The host functions are on a stream of their own, which waits for an event behind the copies. A stream that waits
+ * for a copy, and the next copy, thus never wait for a thread of the host.
  *
- * The end of a stream's copies is numbered. The number says all: what has an earlier one is done too. So a host function
- * gets the stream and the number, and no pointer that could be gone when the poller was faster. An event that the poller
- * asks for may meanwhile be recorded again, for a later number: if that one is done, so is the earlier one.
+ * Ends are numbered on each stream: if one has come, so have those with smaller numbers. A host function gets its
+ * stream and its number, and no pointer, which could be gone if the poller was faster. The event that the poller
+ * asks for may meanwhile be recorded again, for a later end: if that one has come, so has the earlier one.
  */
 #include "mem/copies.h"
 
@@ -26,7 +26,7 @@ enum { TO_HOST, TO_DEVICE, DIRECTIONS };
 enum { LANE_BITS = 7, LANES = WFI_CUDA_DEVICES_MAX * DIRECTIONS };
 enum { NO_WAIT_FOR_LEGACY = 1, NO_TIMING = 2 }; /* CU_STREAM_NON_BLOCKING, CU_EVENT_DISABLE_TIMING */
 
-/* What ends a wfi_copies on one stream. */
+/* The end of a wfi_copies on one stream. */
 typedef struct mark {
     wfi_list link; /* in `out` or `idle` of its lane */
     wfi_copies *copies;
@@ -54,7 +54,8 @@ static int device_of(const lane *l)
     return (int)(l - lanes) / DIRECTIONS;
 }
 
-/* ---- Streams ----------------------------------------------------------------------------------------------------- */
+/* ---- Streams -----------------------------------------------------------------------------------------------------
+ * */
 
 static weft_status make_streams(lane *l)
 {
@@ -104,7 +105,8 @@ weft_status wfi_copies_stream(int device, weft_stream **out)
     return status;
 }
 
-/* ---- Copies ------------------------------------------------------------------------------------------------------ */
+/* ---- Copies ------------------------------------------------------------------------------------------------------
+ * */
 
 void wfi_copies_begin(wfi_copies *copies, void (*ended)(wfi_copies *copies, weft_status status))
 {
@@ -160,7 +162,8 @@ weft_status wfi_copies_add(wfi_copies *copies, wfi_storage *to, size_t to_offset
     return status;
 }
 
-/* ---- The end ----------------------------------------------------------------------------------------------------- */
+/* ---- The end -----------------------------------------------------------------------------------------------------
+ * */
 
 /* [lock] */
 static void drop(wfi_copies *copies, weft_status status)
