@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_gpu_copies.c - copies between devices and page-locked memory, for which no thread waits (mem/copies.h): their
- * order with other streams, and their end. On the emulated GPU also: a wait for an event that is missing is reported as
- * a race, no thread waits, and a device fails.
+ * order with other streams, and their end. On the emulated GPU also: a wait for an event that is missing is reported
+ * as a race, no thread waits, and a device fails.
  */
 #include <stddef.h>
 #include <stdint.h>
