@@ -54,8 +54,7 @@ static int device_of(const lane *l)
     return (int)(l - lanes) / DIRECTIONS;
 }
 
-/* ---- Streams -----------------------------------------------------------------------------------------------------
- * */
+/* ---- Streams ---- */
 
 static weft_status make_streams(lane *l)
 {
@@ -105,8 +104,7 @@ weft_status wfi_copies_stream(int device, weft_stream **out)
     return status;
 }
 
-/* ---- Copies ------------------------------------------------------------------------------------------------------
- * */
+/* ---- Copies ---- */
 
 void wfi_copies_begin(wfi_copies *copies, void (*ended)(wfi_copies *copies, weft_status status))
 {
@@ -142,19 +140,18 @@ static weft_status queue_copy(weft_stream *stream, wfi_storage *to, char *at, wf
 weft_status wfi_copies_add(wfi_copies *copies, wfi_storage *to, size_t to_offset, wfi_storage *from, size_t from_offset,
                            size_t size)
 {
+    bool to_device = to->kind == WFI_MEMORY_CUDA;
+    int device = to_device ? to->device : from->device, direction = to_device ? TO_DEVICE : TO_HOST;
+    wfi_memory_kind other = to_device ? from->kind : to->kind;
     bool fits = to_offset <= to->size && size <= to->size - to_offset && from_offset <= from->size &&
                 size <= from->size - from_offset;
-    bool to_device = to->kind == WFI_MEMORY_CUDA;
-    int device = to_device ? to->device : from->device;
-    weft_status status = fits && from->kind == (to_device ? WFI_MEMORY_PINNED : WFI_MEMORY_CUDA) &&
-                                 (to_device || to->kind == WFI_MEMORY_PINNED)
-                             ? WEFT_OK
-                             : WEFT_ERR_INVALID;
+    bool is_one_device = other == WFI_MEMORY_PINNED && (to_device || from->kind == WFI_MEMORY_CUDA);
+    weft_status status = fits && is_one_device ? WEFT_OK : WEFT_ERR_INVALID;
     lane *l = NULL;
     if (status == WEFT_OK && size > 0)
-        status = find_lane(device, to_device ? TO_DEVICE : TO_HOST, &l);
-    if (status == WEFT_OK && size > 0) {
-        copies->used[l - lanes - device * DIRECTIONS] |= UINT64_C(1) << device;
+        status = find_lane(device, direction, &l);
+    if (l && status == WEFT_OK) {
+        copies->used[direction] |= UINT64_C(1) << device;
         status = queue_copy(atomic_load_explicit(&l->stream, memory_order_relaxed), to, (char *)to->data + to_offset,
                             from, (const char *)from->data + from_offset, size);
     }
@@ -162,8 +159,7 @@ weft_status wfi_copies_add(wfi_copies *copies, wfi_storage *to, size_t to_offset
     return status;
 }
 
-/* ---- The end -----------------------------------------------------------------------------------------------------
- * */
+/* ---- The end ---- */
 
 /* [lock] */
 static void drop(wfi_copies *copies, weft_status status)
