@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_gpu_values.c - weft_values_wait: the data of the tensors in a list are on their devices when it returns. And
  * copies for which no thread waits, between kernels. */
+#include <weft/sim.h>
 #include <weft/weft.h>
+
+#include "base/parker.h"
 
 #include "emulated/emulated.h"
 #include "gpu/gpu.h"
@@ -13,6 +16,7 @@
 #include "unit.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SIZE = 300, LONG_MS = 60000 };
@@ -21,6 +25,7 @@ static const weft_device gpu = {WEFT_DEVICE_CUDA, 0}, cpu = {WEFT_DEVICE_CPU, 0}
 
 /* Of the emulated GPU; NULL on a real one. */
 static void (*counts)(emulated_counts *out);
+static void (*set_seed)(uint64_t seed);
 static void (*fail_device)(int device);
 static void (*mend_device)(int device);
 
@@ -160,6 +165,82 @@ static void copies_are_in_order_with_kernels(void **state)
     weft_stream_unref(streams[0]);
 }
 
+/* A program of a simulation: copies a tensor to the host, between sleeps, and waits for another one. */
+typedef struct fiber {
+    uint64_t polls; /* of all fibers: the same seed gives the same number */
+    int done;
+} fiber;
+
+typedef struct one_copy {
+    wfi_copies copies;
+    bool has_ended;
+} one_copy;
+
+static void one_ended(wfi_copies *copies, weft_status status)
+{
+    ((one_copy *)copies)->has_ended = status == WEFT_OK;
+}
+
+static void copy_in_a_fiber(weft_sim *sim, int rank, void *arg)
+{
+    fiber *f = arg;
+    one_copy one = {.has_ended = false};
+    wfi_parker parker;
+    wfi_storage *pinned = NULL;
+    weft_stream *stream = stream_create(gpu, NULL);
+    weft_tensor *x = later(gpu, stream), *y = later(gpu, NULL);
+    assert_int_equal(wfi_storage_create(WFI_MEMORY_PINNED, 0, SIZE * sizeof(float), &pinned), WEFT_OK);
+    wfi_parker_init(&parker);
+    wfi_copies_begin(&one.copies, one_ended);
+    assert_int_equal(wfi_copies_add(&one.copies, pinned, 0, x->storage, 0, SIZE * sizeof(float)), WEFT_OK);
+    wfi_copies_end(&one.copies);
+    for (; !one.has_ended; f->polls++) {
+        (void)wfi_park(&parker, wfi_now(wfi_park_clock()) + 1000000);
+        (void)wfi_copies_poll();
+    }
+    wfi_copies_fini(&one.copies);
+    assert_true(((float *)wfi_storage_data(pinned))[SIZE - 1] == 6);
+    weft_values *values = list_of(weft_of_tensor(y));
+    assert_int_equal(weft_values_wait(values, LONG_MS), WEFT_OK);
+    weft_values_unref(values);
+    weft_tensor_unref(x);
+    weft_tensor_unref(y);
+    wfi_storage_unref(pinned);
+    weft_stream_unref(stream);
+    f->done++;
+}
+
+static uint64_t simulate(uint64_t seed)
+{
+    enum { FIBERS = 4 };
+    fiber f = {.polls = 0};
+    weft_sim *sim = NULL;
+    wfi_slab_trim(0); /* what idle memory there is decides who waits for whom */
+    set_seed(seed);
+    assert_int_equal(weft_sim_open(&(weft_sim_options){.seed = seed}, &sim, NULL), WEFT_OK);
+    for (int i = 0; i < FIBERS; i++)
+        assert_int_equal(weft_sim_spawn(sim, i, copy_in_a_fiber, &f), WEFT_OK);
+    assert_int_equal(weft_sim_run(sim, LONG_MS), WEFT_OK);
+    weft_sim_close(sim);
+    assert_int_equal(f.done, FIBERS);
+    return f.polls;
+}
+
+static void a_simulation_is_deterministic(void **state)
+{
+    const char *how = getenv("EMULATED_GPU_HOST");
+    if (!set_seed || !how || strcmp(how, "polled") != 0)
+        return;
+    (void)simulate(0); /* makes the copy streams */
+    uint64_t sum = 0;
+    for (uint64_t seed = 1; seed <= 30; seed++) {
+        uint64_t polls = simulate(seed);
+        assert_int_equal(polls, simulate(seed));
+        sum += polls;
+    }
+    assert_true(sum > 30 * 4); /* not all were done at the first poll */
+}
+
 static void wrong_arguments_are_refused(void **state)
 {
     weft_values *values = list_of(weft_of_null());
@@ -192,16 +273,18 @@ int main(void)
         cmocka_unit_test(tensors_of_the_cpu_need_no_wait),
         cmocka_unit_test(the_value_of_a_parameter_is_waited_for),
         cmocka_unit_test(copies_are_in_order_with_kernels),
+        cmocka_unit_test(a_simulation_is_deterministic),
         cmocka_unit_test(wrong_arguments_are_refused),
         cmocka_unit_test(a_failed_device_is_an_error),
     };
     if (!gpu_is_here())
         return GPU_SKIPPED;
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *found[3] = {dlsym(library, "emulated_gpu_counts"), dlsym(library, "emulated_gpu_fail_device"),
-                      dlsym(library, "emulated_gpu_mend_device")};
+    void *found[4] = {dlsym(library, "emulated_gpu_counts"), dlsym(library, "emulated_gpu_fail_device"),
+                      dlsym(library, "emulated_gpu_mend_device"), dlsym(library, "emulated_gpu_seed")};
     memcpy(&counts, &found[0], sizeof(found[0]));
     memcpy(&fail_device, &found[1], sizeof(found[1]));
     memcpy(&mend_device, &found[2], sizeof(found[2]));
+    memcpy(&set_seed, &found[3], sizeof(found[3]));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
