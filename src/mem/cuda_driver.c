@@ -60,6 +60,7 @@ static bool find_functions(void *library)
         {&f->peer_enable, "cuCtxEnablePeerAccess"},
         {&f->stream_create, "cuStreamCreate"},
         {&f->stream_destroy, "cuStreamDestroy_v2"},
+        {&f->stream_query, "cuStreamQuery"},
         {&f->stream_wait, "cuStreamSynchronize"},
         {&f->stream_context, "cuStreamGetCtx"},
         {&f->stream_wait_event, "cuStreamWaitEvent"},
