@@ -204,6 +204,15 @@ weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values *
         status = wfi_rpc_await(NULL, future, &options, out);
     else if (!why)
         return wfi_refuse_to(error, status, "weft_rref_to_here: %s", weft_status_text(status));
+    if (status && wfi_agent_enter(rref->agent)) {
+        weft_error *own = known_error(rref); /* this worker gave up making the value, while it waited */
+        if (own) {
+            weft_error_unref(why);
+            why = own;
+            status = weft_error_code(own);
+        }
+        wfi_agent_leave(rref->agent);
+    }
     wfi_refuse_with(error, why);
     return status;
 }
