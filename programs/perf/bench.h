@@ -74,6 +74,10 @@ bool measure_rate(bench *b);
 bool measure_incast(bench *b);
 bool measure_beside(bench *b);
 bool measure_collectives(bench *b);
+bool measure_device(bench *b);
+
+/* Small calls alone, and beside echoes of `there` into `back`, as results of the measurement. */
+bool beside_run(bench *b, const char *measure, weft_tensor *there, weft_tensor *back);
 
 /* Memory of this process before the job opens (-1: unknown), and memory that libfabric alone takes (NaN: the fabric
  * does not use libfabric). memory_read_before forks. */

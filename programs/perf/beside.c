@@ -50,35 +50,32 @@ static bool call_small(bench *b, large *l, series *out)
     return !l || finish(b, l);
 }
 
-static void put(bench *b, const char *what, size_t bytes, series *samples)
+static void put(bench *b, const char *measure, const char *what, size_t bytes, series *samples)
 {
-    result r = result_of("beside", what, "us", false);
+    result r = result_of(measure, what, "us", false);
     result_fill(&r, samples, (double)NAN, "");
     r.workers = 2;
     r.bytes = (int64_t)bytes;
     bench_put(b, &r);
 }
 
-bool measure_beside(bench *b)
+bool beside_run(bench *b, const char *measure, weft_tensor *there, weft_tensor *back)
 {
-    size_t bytes = b->o->size_count ? b->o->sizes[b->o->size_count - 1] : LARGE;
-    large l = {NULL};
-    bool made = !weft_tensor_full(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, 1, &l.there, NULL) &&
-                !weft_tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, &l.back, NULL);
+    size_t bytes = weft_tensor_nbytes(there);
+    large l = {.there = there, .back = back};
     series warm = {0}, alone = {0}, beside = {0};
-    bool ok = made || task_fail(b->to, "no memory for %zu bytes", bytes);
-    ok = ok && keep(b, &l) && finish(b, &l) && call_small(b, NULL, &warm) && call_small(b, NULL, &alone) &&
-         call_small(b, &l, &beside);
+    bool ok = keep(b, &l) && finish(b, &l) && call_small(b, NULL, &warm) && call_small(b, NULL, &alone) &&
+              call_small(b, &l, &beside);
     if (l.echoed) { /* after a failure */
         (void)!weft_future_wait(l.echoed, SERVICE_CALL_MS);
         weft_future_unref(l.echoed);
     }
     if (ok) {
-        put(b, "small calls alone", 0, &alone);
-        put(b, "small calls beside", bytes, &beside);
+        put(b, measure, "small calls alone", 0, &alone);
+        put(b, measure, "small calls beside", bytes, &beside);
         series ratio = {0};
         series_add(&ratio, series_summary(&beside).p99 / series_summary(&alone).p99);
-        result r = result_of("beside", "p99, of alone", "times", false);
+        result r = result_of(measure, "p99, of alone", "times", false);
         result_fill(&r, &ratio, (double)NAN, "");
         r.workers = 2;
         r.bytes = (int64_t)bytes;
@@ -88,7 +85,17 @@ bool measure_beside(bench *b)
     series_fini(&warm);
     series_fini(&alone);
     series_fini(&beside);
-    weft_tensor_unref(l.there);
-    weft_tensor_unref(l.back);
+    return ok;
+}
+
+bool measure_beside(bench *b)
+{
+    size_t bytes = b->o->size_count ? b->o->sizes[b->o->size_count - 1] : LARGE;
+    weft_tensor *there = NULL, *back = NULL;
+    bool made = !weft_tensor_full(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, 1, &there, NULL) &&
+                !weft_tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, &back, NULL);
+    bool ok = made ? beside_run(b, "beside", there, back) : task_fail(b->to, "no memory for %zu bytes", bytes);
+    weft_tensor_unref(there);
+    weft_tensor_unref(back);
     return ok;
 }

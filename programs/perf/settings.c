@@ -14,8 +14,8 @@
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 #define SIZE_MOST ((size_t)1 << 30)
 
-const char *const measure_names[MEASURES + 1] = {"latency", "bandwidth",   "rate",   "incast",
-                                                 "beside",  "collectives", "memory", NULL};
+const char *const measure_names[MEASURES + 1] = {"latency",     "bandwidth", "rate",   "incast", "beside",
+                                                 "collectives", "device",    "memory", NULL};
 
 const char *fabric_name(const char *list, char out[32])
 {
@@ -72,6 +72,17 @@ bool list_has(const char *list, const char *name)
     return false;
 }
 
+static int read_device(const cli *program, const char *text, settings *o)
+{
+    char *end = NULL;
+    long index = strncmp(text, "cuda:", 5) == 0 && text[5] >= '0' && text[5] <= '9' ? strtol(text + 5, &end, 10) : -1;
+    if (index < 0 || index > 63 || *end)
+        return cli_error(program, "--device is '%s': expected cuda:0 to cuda:63", text);
+    o->has_device = true;
+    o->device = (weft_device){WEFT_DEVICE_CUDA, (int)index};
+    return -1;
+}
+
 static int read_measures(const cli *program, const char *text, settings *o)
 {
     char item[64];
@@ -82,8 +93,8 @@ static int read_measures(const cli *program, const char *text, settings *o)
             i++;
         if (!measure_names[i])
             return cli_error(program,
-                             "--only names '%s': expected latency, bandwidth, rate, incast, beside, collectives or "
-                             "memory",
+                             "--only names '%s': expected latency, bandwidth, rate, incast, beside, collectives, "
+                             "device or memory",
                              item);
         o->wanted[i] = true;
     }
@@ -178,7 +189,7 @@ static int check_effects(const cli *program, const settings *o)
 {
     const bool *w = o->wanted;
     bool is_local = !o->serve && !*o->to_host, measures = !o->serve && !o->from;
-    bool has_sizes = w[LATENCY] || w[BANDWIDTH] || w[INCAST] || w[BESIDE] || w[COLLECTIVES] || o->peers;
+    bool has_sizes = w[LATENCY] || w[BANDWIDTH] || w[INCAST] || w[BESIDE] || w[COLLECTIVES] || w[DEVICE] || o->peers;
     const struct {
         bool is_given, has_effect;
         const char *name, *needs;
@@ -191,6 +202,7 @@ static int check_effects(const cli *program, const settings *o)
         {o->seconds > 0, measures, "--seconds", "measurements"},
         {o->no_floor, measures, "--no-floor", "measurements"},
         {o->has_only, !o->serve, "--only", "the side of --to"},
+        {o->has_device, measures && w[DEVICE], "--device", "the measurement device"},
         {o->size_count > 0, !o->serve && has_sizes, "--sizes", "measurements with tensors"},
     };
     for (size_t i = 0; i < COUNT(options); i++)
@@ -210,6 +222,8 @@ static int check_measures(const cli *program, const settings *o)
     if (!*o->to_host && o->wanted[INCAST] && o->workers == 2)
         return cli_error(program, "--workers is 2: incast needs two senders, so 3 workers; or leave it out with "
                                   "--only");
+    if (o->wanted[DEVICE] && !o->has_device)
+        return cli_error(program, "--only names device: --device says which, such as cuda:0");
     return -1;
 }
 
@@ -250,6 +264,7 @@ static void print_more(void)
         "incast       calls and tensors of all other workers to one (local only)\n"
         "beside       small calls alone, and beside 64 MiB to the same worker\n"
         "collectives  all operations of groups; 2, 4 ... workers\n"
+        "device       echoes of tensors of a GPU, in turns with page-locked memory; small calls beside (--device)\n"
         "memory       what an agent, an idle peer and a peer with a bulk lane add (local only)\n\n"
         "Each result has its median, percentiles, samples, the fabric of both lanes, and the floor: what libfabric\n"
         "alone does (host: plain shared memory and process_vm_readv), in turns with weft. \"of floor\" is the speed\n"
@@ -262,7 +277,7 @@ static void print_more(void)
 
 int settings_read(int argc, char **argv, settings *o)
 {
-    const char *only = NULL, *fabric = NULL, *sizes = NULL, *to = NULL;
+    const char *only = NULL, *fabric = NULL, *sizes = NULL, *to = NULL, *device = NULL;
     bool version = false;
     *o = (settings){.port = -1}; /* 0 and -1: not given */
     const cli_option options[] = {
@@ -276,6 +291,7 @@ int settings_read(int argc, char **argv, settings *o)
         {"idle-peers", CLI_INT, &o->idle_peers, 2, 256, NULL, "N", "peers whose memory is measured", "8"},
         {"serve", CLI_FLAG, &o->serve, 0, 0, NULL, NULL, "wait for weft-perf --to on another host, and serve it", NULL},
         {"to", CLI_TEXT, &to, 0, 0, NULL, "HOST[:PORT]", "measure with the weft-perf --serve of that host", NULL},
+        {"device", CLI_TEXT, &device, 0, 0, NULL, "cuda:N", "the GPU of the measurement device", NULL},
         {"address", CLI_TEXT, &o->address, 0, 0, NULL, "ADDRESS", "with --serve: this host's address for the other",
          "the first interface's"},
         {"port", CLI_INT, &o->port, 0, 65535, NULL, "N", "with --serve: the port; 0: a free one", "29700"},
@@ -307,7 +323,9 @@ int settings_read(int argc, char **argv, settings *o)
     if (code < 0 && only)
         code = read_measures(&program, only, o);
     for (size_t i = 0; i < MEASURES && !only; i++)
-        o->wanted[i] = true;
+        o->wanted[i] = i != DEVICE || device;
+    if (code < 0 && device)
+        code = read_device(&program, device, o);
     if (code < 0 && fabric)
         code = read_fabrics(&program, fabric, o);
     else if (code < 0 && !o->from)

@@ -7,14 +7,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <weft/tensor.h>
+
 #define FABRICS_MAX 4
 #define SIZES_MAX 32
-#define MEASURES 7
+#define MEASURES 8
 #define SERVE_PORT 29700
 #define WORKERS_MAX 64
 
 /* The measurements, in the order in which they run. */
-enum { LATENCY, BANDWIDTH, RATE, INCAST, BESIDE, COLLECTIVES, MEMORY };
+enum { LATENCY, BANDWIDTH, RATE, INCAST, BESIDE, COLLECTIVES, DEVICE, MEMORY };
 extern const char *const measure_names[MEASURES + 1]; /* ends with NULL */
 
 typedef struct settings {
@@ -28,7 +30,9 @@ typedef struct settings {
     double seconds;    /* of one result, the floor included */
     int64_t workers, idle_peers, port;
     bool serve, no_floor, peers, json;
-    char to_host[256]; /* "": local */
+    bool has_device;
+    weft_device device; /* of the measurement device */
+    char to_host[256];  /* "": local */
     int64_t to_port;
     const char *address, *svg, *compare, *from;
     double bound; /* --compare: a result that takes more times as long as before counts as slower */

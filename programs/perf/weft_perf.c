@@ -74,7 +74,8 @@ static bool try_host_bulk(task_end *to, void *arg)
 static bool measure_fabric(task_end *to, void *arg)
 {
     static bool (*const measures[MEASURES])(bench *) = {measure_latency, measure_bandwidth, measure_rate,
-                                                        measure_incast,  measure_beside,    measure_collectives};
+                                                        measure_incast,  measure_beside,    measure_collectives,
+                                                        measure_device};
     const part *p = arg;
     const settings *o = p->o;
     bench b;

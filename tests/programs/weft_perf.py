@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""weft_perf.py PROGRAM - runs weft-perf small, and checks what it prints: the form and the sanity of results, not their speed.
+"""weft_perf.py PROGRAM EMULATED - runs weft-perf small, and checks what it prints: the form and the sanity of results, not their speed.
 
-Two processes over loopback, sides that are killed, wrong options, comparisons, and peers that are missing or faked.
+Two processes over loopback, sides that are killed, wrong options, comparisons, and peers that are missing or faked. EMULATED has the
+emulated driver of GPUs.
 """
 import json
 import math
@@ -16,7 +17,7 @@ import tempfile
 import time
 import xml.etree.ElementTree
 
-PROGRAM = sys.argv[1]
+PROGRAM, EMULATED = sys.argv[1:]
 FIELDS = ["measure", "program", "fabric", "what", "bytes", "workers", "window", "unit", "is_rate", "p50", "p90", "p99", "best",
           "samples", "floor", "floor_name", "of_floor", "of_weft", "control", "bulk"]
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "OMPI_", "PMI", "SLURM_", "MV2_", "WEFT_")
@@ -424,6 +425,25 @@ def check_used_port():
     assert "weft-perf waits" not in done.stdout and "port" in done.stderr, done
 
 
+def check_device():
+    """Echoes of a GPU's tensors, beside those of page-locked memory; on the emulated one."""
+    emulated = {"LD_LIBRARY_PATH": EMULATED}
+    args = ("--only", "device", "--device", "cuda:1", "--fabric", "tcp", "--sizes", "1K,1M", "--seconds", "0.05", "--json")
+    whole = json.loads(run(*args, env=emulated).stdout)
+    found = whole["results"]
+    assert any("cuda:1 is emulated GPU 1" in note and "nothing about a GPU" in note for note in whole["notes"]), whole["notes"]
+    for one in found:
+        check_result(one)
+    for what, window in (("echo", 1), ("echo, in flight", 4)):
+        for size in (1024, 1 << 20):
+            assert find(found, "device", what, bytes=size, window=window)["floor_name"] == "page-locked memory"
+    assert find(found, "device", "p99, of alone")["bytes"] == 1 << 20 and len(found) == 7, found
+    bare = json.loads(run(*args, "--no-floor", env=emulated).stdout)["results"]
+    assert all(one["floor"] is None for one in bare), bare
+    missing = run("--only", "device", "--device", "cuda:2", "--fabric", "tcp", code=1, env=emulated)
+    assert "cuda:2" in missing.stderr, missing
+
+
 def check_misuse():
     for args, value in ((["--only", "speed"], "'speed'"), (["--fabric", "nosuch"], '"nosuch"'), (["--fabric", "tcp,tcp"], "'tcp' twice"),
                         (["--fabric", "tcp,,host"], "empty"), (["--sizes", "8X"], "'8X'"), (["--sizes", "0"], "'0'"),
@@ -439,7 +459,9 @@ def check_misuse():
                         (["--from", "x", "--no-floor"], "--no-floor"), (["--only", "rate", "--sizes", "8"], "--sizes"),
                         (["--only", "rate", "--idle-peers", "3"], "--idle-peers"), (["--workers", "2"], "incast"),
                         (["--only", "incast", "--workers", "2"], "incast"), (["--to", "there", "--only", "incast"], "incast"),
-                        (["--to", "there", "--only", "rate,memory"], "memory"), (["--fabric", "host" + "+tcp" * 20], "longer")):
+                        (["--to", "there", "--only", "rate,memory"], "memory"), (["--only", "device"], "--device"),
+                        (["--device", "cuda:64"], "'cuda:64'"), (["--device", "cpu"], "'cpu'"), (["--only", "rate", "--device", "cuda:0"], "--device"),
+                        (["--serve", "--device", "cuda:0"], "--device"), (["--fabric", "host" + "+tcp" * 20], "longer")):
         done = run(*args, code=2)
         assert value in done.stderr and not done.stdout and "weft-perf: " in done.stderr, (args, done)
     done = run("--from", __file__, code=2)
@@ -552,6 +574,7 @@ def main():
         old = check_everything(folder)
         check_compare(folder, old)
         check_host()
+        check_device()
         check_environment()
         check_outputs(folder, old)
         check_two_sides()
