@@ -54,10 +54,13 @@ exec "$program"
 SH
 printf '#!/bin/sh\necho "one test passed"\n' | program "$work/pack/tests/test_gpu_one"
 printf '#!/bin/sh\necho "cuda to cuda 3000 GB/s"\n' | program "$work/pack/bin/gpu_bench_memory"
+printf '#!/bin/sh\necho "a test of calls"\n' | program "$work/pack/tests/test_rpc_gpu"
+printf '#!/bin/sh\necho "perf $*"\n' | program "$work/pack/bin/gpu_perf"
 export PATH=$work/gpu:$PATH
 cp "$work/pack/tests/test_gpu_one" "$work/pack/tests/test_gpu_table"
 run 0 "$check" --run --pack "$work/pack"
-for line in "-- gpu: passed" "== test_gpu_one" "one test passed" "-- test_gpu_one: passed" "under racecheck" \
+for line in "-- gpu: passed" "== test_gpu_one" "one test passed" "-- test_gpu_one: passed" "-- test_rpc_gpu: passed" \
+  "perf --only device --device cuda:0 --fabric tcp" "-- weft-perf over host: passed" "under racecheck" \
   "-- racecheck test_gpu_table: passed" "under initcheck" \
   "-- initcheck test_gpu_table: passed" "under memcheck" "-- memcheck test_gpu_one: passed" "gpu-check: all passed"; do
   says "$line" "$work/out/gpu-report-check.txt"
