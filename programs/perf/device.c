@@ -48,7 +48,8 @@ static bool make(bench *b, bool on_device, size_t bytes, echoes *e)
 static bool start(bench *b, echoes *e, unsigned slot, weft_future **out)
 {
     weft_error *error = NULL;
-    weft_rpc_options options = {.land = {&e->back[slot], 1}, .timeout_ms = SERVICE_CALL_MS, .error = &error};
+    weft_rpc_options options = {
+        .land = {&e->back[slot], 1}, .wait_for_room = true, .timeout_ms = SERVICE_CALL_MS, .error = &error};
     weft_status status =
         weft_rpc_async(b->agent, weft_to_rank(b->peer), "echo", WEFT_VALUES(weft_of_tensor(e->there)), &options, out);
     return !status || bench_fail(b, "echo", b->peer, status, error);
