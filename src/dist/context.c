@@ -7,6 +7,7 @@
 #include "base/text/sized.h"
 #include "dist/contexts.h"
 #include "dist/pass.h"
+#include "rpc/agent/devices.h"
 
 #include <stdlib.h>
 
@@ -206,7 +207,7 @@ static weft_status add_send(weft_context *context, wfi_tape_path *path, int to, 
     wfi_node *node = make_send(context, path, tensor);
     if (!node)
         return WEFT_ERR_MEMORY;
-    sends[context->send_count++] = (wfi_send){node, to, incarnation};
+    sends[context->send_count++] = (wfi_send){node, to, incarnation, wfi_device_code(weft_tensor_device(tensor))};
     context->has_pairs[to] = true;
     context->send_bytes += weft_tensor_nbytes(tensor) + GRADIENT_OVERHEAD;
     return WEFT_OK;

@@ -25,11 +25,12 @@
 
 #include <weft/context.h>
 
-/* A tensor that this worker sent. A backward pass gets its gradient from worker `to`. */
+/* A tensor that this worker sent. A backward pass gets its gradient from worker `to`, on the tensor's device. */
 typedef struct wfi_send {
     wfi_node *node; /* referenced; its one input is the tensor that was sent */
     int to;
     uint32_t incarnation;
+    uint8_t device; /* of the tensor (rpc/agent/devices.h) */
 } wfi_send;
 
 /* A tensor that this worker received. A backward pass sends its gradient to worker `from`. */
@@ -37,6 +38,7 @@ typedef struct wfi_recv {
     wfi_node *node; /* referenced */
     int from;
     uint32_t incarnation;
+    uint8_t device;  /* of that worker: where the tensor was, and its gradient shall be */
     uint64_t number; /* the origin's number of the pair */
 } wfi_recv;
 

@@ -52,6 +52,8 @@ static weft_status gradient_fault(const wfi_send *send, const weft_call *call, c
     const wfi_result *sent = send ? &send->node->results[0] : NULL;
     if (!send || send->to != call->from || send->incarnation != call->incarnation)
         return WEFT_ERR_INVALID;
+    if (type->to != send->device)
+        return WEFT_ERR_UNSUPPORTED;
     return type->dtype == sent->dtype && wfi_shape_equal(&type->shape, &sent->shape) ? WEFT_OK : WEFT_ERR_SHAPE;
 }
 
@@ -105,6 +107,11 @@ static weft_status gradients_fault(const weft_context *context, const weft_call 
             snprintf(problem, room,
                      "the gradient of rank %d for number %llu has not the shape and dtype of the tensor "
                      "that this worker sent",
+                     call->from, (unsigned long long)number);
+        else if (status == WEFT_ERR_UNSUPPORTED)
+            snprintf(problem, room,
+                     "the gradient of rank %d for number %llu does not go to the device of the tensor that this worker "
+                     "sent",
                      call->from, (unsigned long long)number);
         else if (status)
             snprintf(problem, room,
