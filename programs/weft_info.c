@@ -309,7 +309,36 @@ static void put_fabrics(out *to, const opened fabrics[FABRICS])
 
 /* ---- GPUs that CUDA offers to this process --------------------------------------------------------------------- */
 
-static void put_device(out *to, int device)
+static const char *name_of(const wfi_nic *nic)
+{
+    return nic->verbs[0] ? nic->verbs : nic->iface[0] ? nic->iface : nic->pci;
+}
+
+/* The NUMA node of a GPU, and the network device that a process which uses the GPU would choose. */
+static void put_near(out *to, const wfi_topology *topology, const wfi_place *place, const char *pci, int node)
+{
+    wfi_nic *nics;
+    wfi_place with_gpu = {.cores = place->cores, .gpu = pci, .rank = place->rank};
+    size_t count = wfi_nics_list(topology, &with_gpu, &nics);
+    out_number(to, "node", node);
+    out_text(to, "nic", "%s", count > 0 ? name_of(&nics[0]) : "");
+    out_text(to, "nic_reason", "%s", count > 0 ? wfi_nic_reach_text(nics[0].reach) : "");
+    free(nics);
+}
+
+static int node_of(const wfi_topology *topology, const char *pci)
+{
+    wfi_gpu *gpus;
+    int node = -1;
+    size_t count = wfi_gpus_list(topology, &gpus);
+    for (size_t i = 0; i < count; i++)
+        if (strcasecmp(gpus[i].pci, pci) == 0)
+            node = gpus[i].node;
+    free(gpus);
+    return node;
+}
+
+static void put_device(out *to, int device, const wfi_topology *topology, const wfi_place *place)
 {
     char name[24], text[WFI_CUDA_NAME], address[WFI_CUDA_ADDRESS];
     size_t room = 0, total = 0;
@@ -322,23 +351,25 @@ static void put_device(out *to, int device)
         out_text(to, "why", "%s", error ? weft_error_message(error) : weft_status_text(status));
     out_text(to, "gpu", "%s", wfi_cuda_name(device, text));
     out_text(to, "pci", "%s", wfi_cuda_address(device, address));
+    put_near(to, topology, place, address, node_of(topology, address));
     out_number(to, "memory_bytes", (int64_t)wfi_cuda_bytes(device));
     if (!status && wfi_cuda_memory_info(device, &room, &total))
         out_number(to, "free_bytes", (int64_t)room);
     weft_error_unref(error);
 }
 
-static void put_cuda(out *to)
+static void put_cuda(out *to, const wfi_topology *topology, const wfi_place *place)
 {
     const char *why;
     bool is_found = wfi_cuda_is_found(&why);
     out_section(to, "cuda", true);
     out_row(to, "name", "libcuda.so.1");
     out_text(to, "found", "%s", is_found ? "yes" : "no");
+    out_number(to, "devices", wfi_cuda_count());
     if (why)
         out_text(to, "why", "%s", why);
     for (int device = 0; device < wfi_cuda_count(); device++)
-        put_device(to, device);
+        put_device(to, device, topology, place);
 }
 
 /* ---- The machine, and the choice -------------------------------------------------------------------------------- */
@@ -357,11 +388,6 @@ static void put_nodes(out *to, const wfi_topology *topology)
     }
 }
 
-static const char *name_of(const wfi_nic *nic)
-{
-    return nic->verbs[0] ? nic->verbs : nic->iface[0] ? nic->iface : nic->pci;
-}
-
 static void put_nics(out *to, const wfi_nic *nics, size_t count)
 {
     out_section(to, "nics", true);
@@ -376,21 +402,15 @@ static void put_nics(out *to, const wfi_nic *nics, size_t count)
     }
 }
 
-/* Each with the network device that a process which uses it would choose. */
 static void put_gpus(out *to, const wfi_topology *topology, const wfi_place *place)
 {
     wfi_gpu *gpus;
     size_t count = wfi_gpus_list(topology, &gpus);
     out_section(to, "gpus", true);
     for (size_t i = 0; i < count; i++) {
-        wfi_nic *nics;
-        wfi_place with_gpu = {.cores = place->cores, .gpu = gpus[i].pci, .rank = place->rank};
-        size_t nic_count = wfi_nics_list(topology, &with_gpu, &nics);
         out_row(to, "pci", gpus[i].pci);
         out_text(to, "model", "%s", gpus[i].model);
-        out_number(to, "node", gpus[i].node);
-        out_text(to, "nic", "%s", nic_count > 0 ? name_of(&nics[0]) : "");
-        free(nics);
+        put_near(to, topology, place, gpus[i].pci, gpus[i].node);
     }
     free(gpus);
 }
@@ -570,7 +590,7 @@ static bool put_process(out *to, const wfi_topology *topology, const wfi_cores *
     put_launcher(to);
     put_limits(to);
     put_fabrics(to, fabrics);
-    put_cuda(to);
+    put_cuda(to, topology, &(wfi_place){.cores = cores, .rank = wfi_quota_local_rank()});
     put_machine(to, topology, cores, error ? NULL : &options, opens ? NULL : text, opens ? text : NULL);
     wfi_options_wipe(&options);
     weft_error_unref(error);

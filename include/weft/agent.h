@@ -69,6 +69,7 @@ typedef void (*weft_membership_fn)(weft_agent *agent, weft_member_event event, i
 typedef struct weft_device_map {
     const char *worker; /* its name; NULL: all workers without an entry of their own for `here` */
     weft_device here, there;
+    uint64_t reserved[2]; /* 0: room for later fields */
 } weft_device_map;
 
 /*
@@ -205,6 +206,9 @@ typedef struct weft_agent_options {
  *   In a static job the function waits until all world_size workers have joined.
  *   In an elastic job it waits until the store has accepted this worker.
  *   A job of one worker begins at once.
+ *
+ * CUDA. If NVIDIA's driver is installed, opening starts it, to tell the others how many GPUs this process has. After
+ * that, CUDA does not work in children of fork() that do not call exec.
  *
  * Finding rank 0 by `bootstrap` or PMIx, and joining, may each take rendezvous_timeout_ms. If that time passes, opening
  * fails, and the error names the ranks that have not joined. Calls of other workers may arrive before the function

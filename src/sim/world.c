@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/text/sized.h"
+#include "mem/cuda.h"
 
 #include <stdlib.h>
 
@@ -42,6 +43,7 @@ static weft_sim *open_world(const weft_sim_options *options)
     WFI_HANDLE_INIT(sim);
     sim->options = with_defaults(options);
     sim->clock.now_ns = clock_now;
+    (void)wfi_cuda_count(); /* starts the driver, for which the stack of a fiber may be too small */
     wfi_sim_random_seed(&sim->random, sim->options.seed);
     sim->fibers = wfi_fibers_create(&sim->clock, sim->options.stack_bytes);
     if (!sim->fibers) {

@@ -202,12 +202,19 @@ def check_cuda():
         return {one["name"]: one for one in report(env={"LD_LIBRARY_PATH": folder, **env})["cuda"]}
 
     found = rows(EMULATED)
-    assert list(found) == ["libcuda.so.1", "cuda:0", "cuda:1"] and found["libcuda.so.1"] == {"name": "libcuda.so.1", "found": "yes"}
+    assert list(found) == ["libcuda.so.1", "cuda:0", "cuda:1"] and found["libcuda.so.1"] == {
+        "name": "libcuda.so.1", "found": "yes", "devices": 2}
     for device in (0, 1):
         gpu = found["cuda:%d" % device]
+        near = {key: gpu.pop(key) for key in ("node", "nic", "nic_reason") if key in gpu}
+        assert near.get("node") is None, near  # this machine has no such address
         assert gpu == {"name": gpu["name"], "usable": "yes", "gpu": "emulated GPU %d (no hardware)" % device,
                        "pci": "0000:%02X:00.0" % (0x17 + device), "memory_bytes": 2 << 30, "free_bytes": 2 << 30}, gpu
     assert "\n  cuda:1: usable yes, gpu emulated GPU 1" in run(env={"LD_LIBRARY_PATH": EMULATED}).stdout
+    placed = rows(EMULATED, EMULATED_GPU_PCI="0000:07:00.0,0000:0F:00.0", HWLOC_XMLFILE=os.path.join(MACHINES, "dgx.xml"))
+    for device, node, nic in ((0, 1, "mlx5_2"), (1, 3, "mlx5_6")):
+        gpu = placed["cuda:%d" % device]
+        assert (gpu["node"], gpu["nic"], gpu["nic_reason"]) == (node, nic, "shares a PCI switch with the GPU"), placed
     busy = rows(EMULATED, EMULATED_GPU_BUSY="1")
     assert busy["cuda:0"]["usable"] == "yes" and busy["cuda:1"]["usable"] == "no" and "free_bytes" not in busy["cuda:1"], busy
     assert busy["cuda:1"]["why"].startswith("opening cuda:1 failed: "), busy
@@ -225,7 +232,7 @@ def check_cuda():
         os.rmdir(folder)
     if not os.path.exists("/dev/nvidiactl"):
         none = rows("")["libcuda.so.1"]
-        assert none["found"] == "no" and "libcuda.so.1" in none["why"], none
+        assert none["found"] == "no" and none["devices"] == 0 and "libcuda.so.1" in none["why"], none
 
 
 def check_limits():

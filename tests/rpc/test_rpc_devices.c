@@ -95,19 +95,20 @@ static void test_bad_variables(void **state)
 
 static void test_options(void **state)
 {
-    static const weft_device_map good[] = {{NULL, GPU(0), CPU}, {"server", CPU, GPU(1)}};
-    static const weft_device_map twice[] = {{NULL, CPU, CPU}, {"*", CPU, GPU(0)}};
-    static const weft_device_map bad[] = {{"s", GPU(64), CPU},
-                                          {"s", CPU, GPU(-1)},
-                                          {"s", {(weft_device_kind)2, 0}, CPU},
-                                          {"s", {WEFT_DEVICE_CPU, 1}, CPU}};
+    static const weft_device_map good[] = {{NULL, GPU(0), CPU, {0}}, {"server", CPU, GPU(1), {0}}};
+    static const weft_device_map twice[] = {{NULL, CPU, CPU, {0}}, {"*", CPU, GPU(0), {0}}};
+    static const weft_device_map bad[] = {{"s", GPU(64), CPU, {0}},
+                                          {"s", CPU, GPU(-1), {0}},
+                                          {"s", {(weft_device_kind)2, 0}, CPU, {0}},
+                                          {"s", {WEFT_DEVICE_CPU, 1}, CPU, {0}}};
     inside_device_map last;
     size_t count;
     assert_int_equal(read_maps("not read", good, 2, &count, &last, NULL), WEFT_OK);
     assert_true(count == 2 && strcmp(last.worker, "server") == 0 && last.here == 0 && last.there == 2);
     must_refuse(NULL, NULL, 3, "device_maps is NULL with a device_map_count of 3");
     must_refuse(NULL, twice, 2, "device_maps[1] is {\"*\", {0, 0}, {1, 0}} (worker, kinds and numbers): an earlier");
-    must_refuse(NULL, &(weft_device_map){"", GPU(0), CPU}, 1, "the worker is neither");
+    must_refuse(NULL, &(weft_device_map){"", GPU(0), CPU, {0}}, 1, "the worker is neither");
+    must_refuse(NULL, &(weft_device_map){"s", GPU(0), CPU, {0, 1}}, 1, "of a newer weft");
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         must_refuse(NULL, &bad[i], 1, "a device is cpu, or cuda:0 to cuda:63");
 }
@@ -129,7 +130,7 @@ static void test_opening(void **state)
 {
     weft_agent *agent = NULL;
     weft_error *error = NULL;
-    const weft_device_map map = {"server", GPU(0), GPU(70)};
+    const weft_device_map map = {"server", GPU(0), GPU(70), {0}};
     weft_agent_options options = {.has_rank = true, .world_size = 1, .device_maps = &map, .device_map_count = 1};
     assert_int_equal(weft_agent_open(&options, &agent, &error), WEFT_ERR_INVALID);
     assert_non_null(strstr(weft_error_message(error), "device_maps[0]"));
@@ -168,8 +169,8 @@ static const struct plan {
       {BACK, 2, 2, NULL},
       {GOES, 3, 0, "cuda:2 of \"worker0\" goes to cuda:2 of \"worker1\"" ONLY_TWO "no device map says otherwise"},
       {BACK, 3, 0, "cuda:2 of \"worker1\" comes to cuda:2 of \"worker0\"" ONLY_TWO "no device map says otherwise"}}},
-    /* The entry that names the worker wins, also if it comes first; those of other workers do not count. */
-    {"worker1/cuda:0=cpu;*/cuda:0=cuda:1;worker2/cuda:1=cpu",
+    /* The entry that names the worker wins, wherever it stands; those of other workers do not count. */
+    {"worker1/cuda:0=cpu;*/cuda:0=cuda:1;*/cuda:1=cpu;worker1/cuda:1=cuda:1;worker2/cuda:1=cpu",
      false,
      6,
      {{GOES, 0, 0, NULL},
@@ -178,7 +179,7 @@ static const struct plan {
       {BACK, 0, 1, NULL},
       {BACK, 1, 1, NULL},
       {BACK, 2, 2, NULL}}},
-    {"*/cuda:0=cuda:1;*/cuda:1=cuda:0;*/cpu=cuda:2",
+    {"*/cpu=cuda:2;*/cuda:0=cuda:1;*/cuda:1=cuda:0",
      true,
      6,
      {{GOES, 1, 2, NULL},
@@ -240,7 +241,7 @@ static char long_name[2][128];
 
 static void adjust_names(weft_agent_options *options, void *arg)
 {
-    static weft_device_map maps[] = {{long_name[1], GPU(1), GPU(10)}, {long_name[1], GPU(0), GPU(10)}};
+    static weft_device_map maps[] = {{long_name[1], GPU(1), GPU(10), {0}}, {long_name[1], GPU(0), GPU(10), {0}}};
     options->name = long_name[options->rank];
     options->device_maps = maps;
     options->device_map_count = 2;

@@ -50,6 +50,22 @@ static weft_tensor *tensor_of(weft_values *values, size_t index)
     return tensor;
 }
 
+/* Where nothing is copied before an agent asks the devices (EMULATED_GPU_HOST=polled), the test is on the simulation
+ * alone; otherwise, and on a GPU, on tcp or TEST_FABRIC. */
+static bool is_simulated(void)
+{
+    return getenv("EMULATED_GPU_HOST") != NULL;
+}
+static void play(const world *like, uint64_t seeds)
+{
+    world_play(like, is_simulated() ? seeds : 0, is_simulated() ? 0 : 1);
+}
+#define ON_GPU(name, seeds, ...)                                                                                       \
+    static void test_##name(void **cmocka)                                                                             \
+    {                                                                                                                  \
+        play(&(world){.program = name, __VA_ARGS__}, seeds);                                                           \
+    }
+
 /* ---- Echo: to each device and back ------------------------------------------------------------------------------- */
 
 /* Gives the devices of the tensors, and the tensors. */
@@ -86,7 +102,7 @@ static void echo_alone(weft_agent *agent, void *arg)
     }
 }
 
-WORLD_TEST(echo_alone, 20, 1, .size = 2, WORLD_FUNCTIONS(functions))
+ON_GPU(echo_alone, 20, .size = 2, WORLD_FUNCTIONS(functions))
 
 /* ---- Mixtures, with maps ----------------------------------------------------------------------------------------- */
 
@@ -137,7 +153,7 @@ static void test_mix(void **state)
     for (size_t i = 0; i < sizeof(mappings) / sizeof(*mappings); i++) {
         if (mappings[i].maps)
             setenv("WEFT_DEVICE_MAPS", mappings[i].maps, 1);
-        world_play(&(world){.program = mix, .arg = (void *)&mappings[i], .size = 2, WORLD_FUNCTIONS(functions)}, 10, 1);
+        play(&(world){.program = mix, .arg = (void *)&mappings[i], .size = 2, WORLD_FUNCTIONS(functions)}, 10);
         unsetenv("WEFT_DEVICE_MAPS");
     }
 }
@@ -175,7 +191,7 @@ static void change_at_once(weft_agent *agent, void *arg)
     weft_stream_unref(stream);
 }
 
-WORLD_TEST(change_at_once, 20, 1, .size = 2, WORLD_FUNCTIONS(functions))
+ON_GPU(change_at_once, 20, .size = 2, WORLD_FUNCTIONS(functions))
 
 /* ---- Landing places ---------------------------------------------------------------------------------------------- */
 
@@ -197,7 +213,7 @@ static void land_results(weft_agent *agent, void *arg)
     }
 }
 
-WORLD_TEST(land_results, 4, 1, .size = 2, WORLD_FUNCTIONS(functions))
+ON_GPU(land_results, 4, .size = 2, WORLD_FUNCTIONS(functions))
 
 static weft_tensor *place_there;
 
@@ -236,6 +252,180 @@ static void land_arguments(weft_agent *agent, void *arg)
     }
 }
 
-WORLD_TEST(land_arguments, 2, 1, .size = 2, WORLD_FUNCTIONS(landing))
+ON_GPU(land_arguments, 2, .size = 2, WORLD_FUNCTIONS(landing))
 
-UNIT_MAIN(test_echo_alone, test_mix, test_change_at_once, test_land_results, test_land_arguments)
+/* ---- Items, batches, references, multicast ----------------------------------------------------------------------- */
+
+enum { ITEMS = 40 };
+
+static weft_status run_stream(weft_call *call, void *user)
+{
+    weft_future *unwanted = weft_call_cancellation(call);
+    for (int i = 0; i < ITEMS;) {
+        weft_tensor *x = make_on(all[i % DEVICES], counts[i % COUNTS], i);
+        weft_status status = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(i), weft_of_tensor(x)));
+        weft_tensor_unref(x);
+        if (status == WEFT_ERR_AGAIN) {
+            status = weft_future_wait(unwanted, 1); /* for room */
+            continue;
+        }
+        MUST_OK(status);
+        i++;
+    }
+    weft_future_unref(unwanted);
+    return WEFT_OK;
+}
+
+static void take_item(const weft_values *item, void *arg)
+{
+    int *next = arg;
+    int64_t number;
+    weft_tensor *x;
+    MUST_OK(weft_values_get_i64(item, 0, &number));
+    MUST_OK(weft_values_get_tensor(item, 1, &x));
+    MUST(number == *next && is_on(x, all[number % DEVICES]) && holds(x, counts[number % COUNTS], (int)number));
+    (*next)++;
+}
+
+/* Doubles its rows, on their device. */
+static weft_status run_double(weft_batch *batch, void *user)
+{
+    weft_tensor *rows = weft_batch_tensor(batch, 0);
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = weft_tensor_device(rows)});
+    weft_batch_give(batch, 0, weft_add(t, rows, rows));
+    MUST_OK(weft_tape_status(t));
+    weft_tape_close(t);
+    return WEFT_OK;
+}
+
+static weft_status run_make(weft_call *call, void *user)
+{
+    weft_tensor *x = make_on(gpu, 5001, 3);
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(x)));
+    weft_tensor_unref(x);
+    return WEFT_OK;
+}
+
+static weft_status run_sum(weft_call *call, void *user)
+{
+    weft_values *value;
+    MUST_OK(weft_rref_to_here(weft_call_rref(call, 0), WEFT_FOREVER, &value, NULL));
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(tensor_of(value, 0))));
+    weft_values_unref(value);
+    return WEFT_OK;
+}
+
+static const weft_function many[] = {
+    {.name = "stream", .run = run_stream},
+    {.name = "double",
+     .takes = {WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_TENSOR},
+     .run_batch = run_double,
+     .batch = {.size = 6, .wait_us = 2000}},
+    {.name = "make", .gives = {WEFT_TYPE_TENSOR}, .run = run_make},
+    {.name = "sum", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSOR}, .run = run_sum},
+    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
+};
+
+static void stream_items(weft_agent *agent, void *arg)
+{
+    int next = 0;
+    if (weft_agent_rank(agent))
+        return;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "stream", WEFT_NO_VALUES,
+                          &(weft_rpc_options){.on_item = take_item, .item_arg = &next}, NULL));
+    MUST(next == ITEMS);
+}
+
+ON_GPU(stream_items, 10, .size = 2, WORLD_FUNCTIONS(many))
+
+static void batch_rows(weft_agent *agent, void *arg)
+{
+    enum { CALLS = 24 };
+    weft_future *futures[CALLS];
+    int rank = weft_agent_rank(agent);
+    if (rank == 0)
+        return;
+    for (int i = 0; i < CALLS; i++) { /* of one device, of several */
+        weft_tensor *x = make_on(all[i < CALLS / 2 ? 1 : i % DEVICES], counts[i / 6 + 1], i * rank);
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "double", WEFT_VALUES(weft_of_tensor(x)), NULL, &futures[i]));
+        weft_tensor_unref(x);
+    }
+    for (int i = 0; i < CALLS; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        weft_tensor *y = tensor_of((weft_values *)weft_future_values(futures[i]), 0);
+        MUST(is_on(y, all[i < CALLS / 2 ? 1 : i % DEVICES]));
+        weft_tensor *here = tensor_to_device(y, cpu);
+        for (int64_t k = 0; k < counts[i / 6 + 1]; k++)
+            MUST(((float *)weft_tensor_data(here))[k] == (float)(2 * (k + i * rank)));
+        weft_tensor_unref(here);
+        weft_future_unref(futures[i]);
+    }
+}
+
+ON_GPU(batch_rows, 10, .size = 3, WORLD_FUNCTIONS(many))
+
+static void references(weft_agent *agent, void *arg)
+{
+    weft_rref *made, *own;
+    weft_values *got;
+    if (weft_agent_rank(agent))
+        return;
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "make", WEFT_NO_VALUES, NULL, &made));
+    MUST_OK(weft_rref_to_here(made, WEFT_FOREVER, &got, NULL));
+    MUST(is_on(tensor_of(got, 0), gpu) && holds(tensor_of(got, 0), 5001, 3));
+    weft_values_unref(got);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(2), "sum", WEFT_VALUES(weft_of_rref(made)), NULL, &got));
+    MUST(is_on(tensor_of(got, 0), gpu) && holds(tensor_of(got, 0), 5001, 3));
+    weft_values_unref(got);
+    weft_tensor *x = make_on(all[2], 700, 9);
+    MUST_OK(weft_rref_create(agent, weft_of_tensor(x), &own, NULL));
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "sum", WEFT_VALUES(weft_of_rref(own)), NULL, &got));
+    MUST(is_on(tensor_of(got, 0), all[2]) && holds(tensor_of(got, 0), 700, 9));
+    weft_values_unref(got);
+    weft_rref *kept;
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &kept));
+    MUST_OK(weft_rref_to_here(kept, WEFT_FOREVER, &got, NULL));
+    MUST(is_on(tensor_of(got, 0), all[2]) && holds(tensor_of(got, 0), 700, 9));
+    weft_values_unref(got);
+    weft_tensor_unref(x);
+    weft_rref_unref(kept);
+    weft_rref_unref(own);
+    weft_rref_unref(made);
+}
+
+ON_GPU(references, 10, .size = 3, WORLD_FUNCTIONS(many))
+
+/* One copy for all workers, each of which has its own map. */
+static void to_many(weft_agent *agent, void *arg)
+{
+    const weft_target to[] = {weft_to_rank(1), weft_to_rank(2), weft_to_rank(0), weft_to_rank(1)};
+    weft_future *future;
+    if (weft_agent_rank(agent))
+        return;
+    for (size_t i = 0; i < COUNTS; i++) {
+        weft_tensor *x = make_on(gpu, counts[i], 4);
+        MUST_OK(weft_rpc_multicast(agent, to, 4, "where", WEFT_VALUES(weft_of_tensors((weft_tensors){&x, 1})), NULL,
+                                   &future));
+        MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+        weft_future **each = weft_future_payload(future);
+        for (size_t k = 0; k < 4; k++) {
+            weft_args values = weft_values_args(weft_future_values(each[k]));
+            MUST(values.items[0].as.list.items[0].as.i64 == (k == 1 ? 1 : 0));
+            MUST(is_on(values.items[1].as.tensors.items[0], gpu));
+            MUST(holds(values.items[1].as.tensors.items[0], counts[i], 4));
+        }
+        weft_future_unref(future);
+        weft_tensor_unref(x);
+    }
+}
+
+static void test_to_many(void **state)
+{
+    setenv("WEFT_DEVICE_MAPS", "worker2/cuda:0=cuda:1", 1);
+    play(&(world){.program = to_many, .size = 3, WORLD_FUNCTIONS(functions)}, 10);
+    unsetenv("WEFT_DEVICE_MAPS");
+}
+
+UNIT_MAIN(test_echo_alone, test_mix, test_change_at_once, test_land_results, test_land_arguments, test_stream_items,
+          test_batch_rows, test_references, test_to_many)

@@ -205,7 +205,8 @@ static void an_unknown_dtype_is_refused(void **state)
         weft_status status = decode(&encoded.meta, encoded.meta.size, tail, &decoded);
         assert_int_equal(status, fits ? WEFT_OK : WEFT_ERR_PROTOCOL);
         bool linked = dtype == (WFI_LINKED | WEFT_DTYPE_FLOAT32) || dtype == (WFI_LINKED | WEFT_DTYPE_FLOAT64);
-        if (!fits && dtype > WEFT_DTYPE_COMPLEX128)
+        bool placed = dtype & WFI_PLACED && (dtype & 0x3f) <= WEFT_DTYPE_COMPLEX128; /* the next bytes do not fit */
+        if (!fits && dtype > WEFT_DTYPE_COMPLEX128 && !placed)
             assert_string_equal(decoded.problem, linked ? "tensor 0 is linked, outside of a distributed context"
                                                         : "malformed type of tensor 0");
         wfi_decoded_fini(&decoded);
@@ -214,17 +215,39 @@ static void an_unknown_dtype_is_refused(void **state)
     weft_tensor_unref(tensor);
 }
 
-static void a_tensor_on_a_device_is_not_encoded(void **state)
+/* Two bytes name devices: the tensor's at the sender, and the one where it shall be. */
+static void devices_are_named(void **state)
 {
-    static char far_away[16]; /* stands for device memory */
-    wfi_storage *storage;
-    weft_tensor *tensor;
+    weft_tensor *tensor = tensor_arange(3, WEFT_DTYPE_FLOAT32);
     wfi_encoded encoded;
-    assert_int_equal(wfi_storage_wrap(WFI_MEMORY_CUDA, 0, far_away, sizeof(far_away), NULL, NULL, &storage), WEFT_OK);
-    assert_int_equal(wfi_tensor_over(storage, 0, WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, &tensor), WEFT_OK);
-    wfi_storage_unref(storage);
-    assert_int_equal(wfi_encode(&encoded, WEFT_VALUES(weft_of_tensor(tensor)), &(wfi_encode_options){0}),
-                     WEFT_ERR_INVALID);
+    wfi_decoded decoded;
+    uint8_t tail[1] = {0};
+    assert_int_equal(wfi_encode(&encoded, WEFT_VALUES(weft_of_tensor(tensor)), &(wfi_encode_options){0}), WEFT_OK);
+    assert_null(encoded.devices);
+    wfi_encoded_fini(&encoded);
+    assert_int_equal(
+        wfi_encode(&encoded, WEFT_VALUES(weft_of_tensor(tensor)), &(wfi_encode_options){.places_all = true}), WEFT_OK);
+    assert_int_equal(encoded.devices->place_count, 1);
+    uint8_t *place = encoded.meta.data + encoded.devices->places[0];
+    for (int from = 0; from < 256; from += 5) {
+        for (int to = 0; to < 256; to++) {
+            place[0] = (uint8_t)from;
+            place[1] = (uint8_t)to;
+            weft_status status = decode(&encoded.meta, encoded.meta.size, tail, &decoded);
+            bool fits = from < WFI_DEVICE_CODES && to < WFI_DEVICE_CODES;
+            assert_int_equal(status, fits ? WEFT_OK : WEFT_ERR_PROTOCOL);
+            assert_int_equal(decoded.moves != NULL, fits && to);
+            if (decoded.moves) { /* its bytes wait in memory of the host */
+                const wfi_decoded_move *move = &decoded.moves->items[0];
+                assert_int_equal(decoded.moves->count, 1);
+                assert_int_equal(move->device, to);
+                assert_memory_equal(weft_tensor_data(move->host), weft_tensor_data(tensor), 12);
+                assert_null(weft_values_args(decoded.values).items[0].as.tensor);
+            }
+            wfi_decoded_fini(&decoded);
+        }
+    }
+    wfi_encoded_fini(&encoded);
     weft_tensor_unref(tensor);
 }
 
@@ -328,6 +351,6 @@ static void wrong_values_are_named(void **state)
 }
 
 UNIT_MAIN(types_have_names, all_values_are_walked_through_in_order, nothing_is_entered_that_cannot_be_read,
-          an_unknown_dtype_is_refused, a_tensor_on_a_device_is_not_encoded, an_owned_list_is_whole_or_not_at_all,
+          an_unknown_dtype_is_refused, devices_are_named, an_owned_list_is_whole_or_not_at_all,
           what_is_decoded_was_encoded, tensors_may_follow_the_metadata, measuring_refuses_what_decoding_refuses,
           measuring_refuses_nothing_else, wrong_values_are_named)

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/text/sized.h"
 #include "mem/cuda.h"
 #include "rpc/agent/agent.h"
 #include "tensor/tensor.h"
@@ -12,11 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CODES (WFI_CUDA_DEVICES_MAX + 1)
 #define ENTRY_TEXT 192 /* an entry as WEFT_DEVICE_MAPS has it */
 #define HOW "cpu, or cuda:0 to cuda:63"
 
-_Static_assert(WFI_CUDA_DEVICES_MAX == 64 && CODES <= UINT8_MAX, "HOW, and a code of one byte");
+_Static_assert(WFI_CUDA_DEVICES_MAX == 64, "HOW");
 
 uint8_t wfi_device_code(weft_device device)
 {
@@ -111,7 +111,8 @@ static weft_status read_options(wfi_devices *devices, const weft_device_map *giv
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < count; i++) {
         const char *worker = given[i].worker ? given[i].worker : "*";
-        const char *wrong = add(devices, worker, given[i].here, given[i].there);
+        const char *wrong = WFI_ROOM_IS_ZERO(&given[i]) ? add(devices, worker, given[i].here, given[i].there)
+                                                        : "its `reserved` is not 0: it is of a newer weft";
         if (wrong)
             return wfi_error_fail(error, WEFT_ERR_INVALID,
                                   "device_maps[%zu] is {\"%s\", {%d, %d}, {%d, %d}} (worker, kinds and numbers): %s", i,

@@ -37,7 +37,7 @@ static void timer_fired(wfi_timer *timer)
     char text[WFI_NAME_MAX + 512];
     snprintf(text, sizeof(text), "no answer from rank %d (%s) within %s, %llu ms", wfi_call_rank(call),
              member ? member->name : "unknown",
-             call->is_attempt ? "the time limit of this attempt" : "the call's time limit", limit_ms);
+             call->is_attempt ? "the time that was left for this attempt" : "the call's time limit", limit_ms);
     if (call->peer)
         wfi_peer_control_problem(call->peer, text + strlen(text), sizeof(text) - strlen(text));
     wfi_call_fail(call, WEFT_ERR_TIMEOUT, text);

@@ -468,6 +468,9 @@ static weft_status await_staging(retry *r)
         wfi_shared_body_copied(r->packed);
         return staging->status;
     }
+    wfi_peer *peer = r->spec.remote ? wfi_net_peer(r->agent->net, r->spec.to.rank) : NULL;
+    if (peer)
+        (void)wfi_rref_announce(r->spec.remote, peer); /* if it fails, so does the call */
     weft_status status =
         r->spec.deadline_ns == WFI_NEVER ? WEFT_OK : wfi_net_timer_set(r->agent->net, &r->timer, r->spec.deadline_ns);
     if (status)

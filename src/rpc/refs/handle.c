@@ -287,7 +287,8 @@ void wfi_rref_created(weft_rref *rref, const weft_error *error)
         rref->error = weft_error_ref(error);
     if (error && rref->home)
         wfi_owned_give_up(rref->home, error);
-    if (!rref->home && owner_has_it(code)) {
+    bool is_answer = !error || weft_error_worker(error) >= 0; /* otherwise this worker could not send the call */
+    if (!rref->home && is_answer && owner_has_it(code)) {
         rref->confirmed = true;
     } else if (!rref->home) { /* the owner may have the value, or get it later: it frees it either way */
         rref->lost = true;

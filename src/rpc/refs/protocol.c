@@ -30,6 +30,21 @@ static weft_status announce_fork(weft_rref *rref)
     return status;
 }
 
+weft_status wfi_rref_announce(weft_rref *rref, wfi_peer *owner)
+{
+    uint8_t room[64];
+    wfi_writer writer;
+    weft_status status = wfi_rref_launch(rref, owner);
+    if (status || rref->launched)
+        return status;
+    wfi_writer_init(&writer, room, sizeof(room));
+    wfi_rref_write_fork(rref, &writer);
+    status = wfi_post(rref->agent, owner, WFI_RPC_FORK, &writer, NULL); /* the answer is not needed */
+    if (!status)
+        wfi_rref_launched(rref);
+    return status;
+}
+
 static void owner_answered(weft_rref *rref, weft_status why, weft_error *error);
 
 static void owner_did_not_come(wfi_timer *timer)
