@@ -381,12 +381,16 @@ static weft_status fail_here(weft_agent *agent, const weft_context_id *id, int r
     wfi_net_lock(agent->net);
     weft_context *context = wfi_contexts_find(agent, id);
     if (context) {
+        wfi_context_ref(context);
         wfi_mutex_lock(&context->lock);
         if (!takes_part || context->has_pairs[from])
             status = end_here(context, root, number, error, &pass, &ended);
         wfi_mutex_unlock(&context->lock);
     }
     wfi_net_unlock(agent->net);
+    if (context)
+        wfi_context_sum_final(context); /* drops what was undone */
+    wfi_context_unref(context);
     if (pass && ended)
         wfi_pass_abort(pass, error); /* tells the other workers of the pass */
     else if (pass)

@@ -152,8 +152,8 @@ static void map_devices(weft_agent_options *options, void *arg)
     (void)arg;
     if (!now->maps || options->rank == 2)
         return;
-    maps[options->rank] =
-        (weft_device_map){names[options->rank + 1], *now->at[options->rank], *now->at[options->rank + 1]};
+    maps[options->rank] = (weft_device_map){
+        .worker = names[options->rank + 1], .here = *now->at[options->rank], .there = *now->at[options->rank + 1]};
     options->device_maps = &maps[options->rank];
     options->device_map_count = 1;
 }
