@@ -9,11 +9,26 @@
 #include "rpc/world.h"
 #include "tensors.h"
 
+#include "emulated/emulated.h"
+
+#include <dlfcn.h>
+
 #define WORKERS 3
 enum { ROWS = 5, WIDE = 40, DEVICES = 3, MIXTURES = DEVICES * DEVICES * DEVICES };
 
 static const weft_device cpu = {WEFT_DEVICE_CPU, 0};
 static weft_device all[DEVICES] = {{WEFT_DEVICE_CPU, 0}, {WEFT_DEVICE_CUDA, 0}, {WEFT_DEVICE_CUDA, 1}};
+
+static void (*counts)(emulated_counts *out); /* of the emulated GPU; NULL on a real one */
+
+/* How often a thread has waited for a GPU. */
+static uint64_t waits(void)
+{
+    emulated_counts out = {.live = 0};
+    if (counts)
+        counts(&out);
+    return out.synchronisations;
+}
 
 static bool is_on(const weft_tensor *tensor, weft_device device)
 {
@@ -218,6 +233,7 @@ static void chain(weft_agent *agent, void *arg)
     weft_tensor *of_x = compute_wanted(), *x = numbers(*now->at[0], WEFT_SHAPE(ROWS, now->wide), 9, true);
     weft_tape *t = weft_dist_tape_open(agent, &(weft_tape_options){.device = *now->at[0], .stream = now->stream[0]});
     weft_tensor *h = times(t, x, 0);
+    uint64_t waited = waits();
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "front", WEFT_VALUES(weft_of_tensor(h), weft_of_tensor(h)),
                           &(weft_rpc_options){.tape = t}, &results));
     MUST(is_on(result(results, 0), *now->at[0]) && is_on(result(results, 1), *now->at[0]));
@@ -226,6 +242,7 @@ static void chain(weft_agent *agent, void *arg)
         weft_dist_backward(t, loss, &(weft_pass_options){.retain = i + 1 < now->passes});
     weft_error_print(weft_tape_error(t), stderr);
     MUST_OK(weft_tape_status(t));
+    MUST(waits() == waited);
     for (int i = 1; i < WORKERS; i++)
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(i), "check", WEFT_NO_VALUES, &(weft_rpc_options){.tape = t}, NULL));
     weft_tensor *gradient = weft_context_ref_grad(weft_tape_context(t), x);
@@ -576,6 +593,8 @@ static int begin(void **state)
 {
     if (weft_device_check(all[2], NULL))
         all[2] = all[1];
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *found = dlsym(library, "emulated_gpu_counts");
+    memcpy(&counts, &found, sizeof(found));
     return 0;
 }
 
