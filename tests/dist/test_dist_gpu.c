@@ -80,6 +80,7 @@ typedef struct scene {
     bool maps;                      /* device maps lead there; otherwise the handlers copy */
     bool streams;                   /* handlers compute on streams of their own */
     int passes;                     /* over the same records */
+    bool fails;                     /* at the root, when the others have ended their part */
     int64_t wide;
     weft_tensor *w[WORKERS];      /* their parameters */
     weft_tensor *wanted[WORKERS]; /* their gradients */
@@ -140,11 +141,17 @@ static weft_status run_back(weft_call *call, void *user)
     return status;
 }
 
-/* The gradient of this worker's parameter is on its device, and right. */
+/* The gradient of this worker's parameter is on its device, and right; of a pass that failed there is none. */
 static weft_status run_check(weft_call *call, void *user)
 {
     int rank = rank_of(call);
     weft_tensor *gradient = weft_context_ref_grad(weft_tape_context(weft_call_tape(call)), now->w[rank]);
+    if (now->fails && gradient) {
+        weft_tensor_unref(gradient);
+        return WEFT_ERR_AGAIN; /* not known here yet */
+    }
+    if (now->fails)
+        return WEFT_OK;
     MUST(gradient && is_on(gradient, *now->at[rank]) && is_equal(gradient, now->wanted[rank]));
     weft_tensor_unref(gradient);
     return WEFT_OK;
@@ -267,10 +274,45 @@ static void play(const world *like, uint64_t seeds, int on_tcp)
     world_play(like, is_polled ? seeds : 0, is_polled ? 0 : on_tcp);
 }
 
+static weft_status fail_pass(const weft_error *why, weft_future **wait, void *arg)
+{
+    return why ? WEFT_OK : WEFT_ERR_SYSTEM;
+}
+
+/* What had ended well at the others is dropped there. */
+static void undone(weft_agent *agent, void *arg)
+{
+    weft_values *results = NULL;
+    weft_hooks *hooks = hooks_create();
+    if (weft_agent_rank(agent) == 0) {
+        weft_tensor *x = numbers(*now->at[0], WEFT_SHAPE(ROWS, now->wide), 9, true);
+        weft_context *c;
+        MUST_OK(weft_context_open(agent, &c, NULL));
+        weft_tape *t = weft_context_tape(c, &(weft_tape_options){.device = *now->at[0]});
+        weft_hooks_set_end(hooks, fail_pass, NULL);
+        weft_tape_set_hooks(t, hooks);
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "front", WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(x)),
+                              &(weft_rpc_options){.tape = t}, &results));
+        weft_dist_backward(t, loss_of(t, x, result(results, 0), result(results, 1)), NULL);
+        MUST(weft_tape_status(t) == WEFT_ERR_SYSTEM);
+        weft_tape_close(t);
+        MUST(!weft_context_ref_grad(c, x));
+        t = weft_context_tape(c, NULL);
+        for (int i = 1; i < WORKERS; i++)
+            MUST_OK(weft_rpc_sync(agent, weft_to_rank(i), "check", WEFT_NO_VALUES,
+                                  &(weft_rpc_options){.tape = t, .retry = {.attempts = 100, .pause_ms = 10}}, NULL));
+        weft_tape_close(t);
+        weft_values_unref(results);
+        weft_context_close(c, NULL);
+        weft_tensor_unref(x);
+    }
+    weft_hooks_unref(hooks);
+}
+
 static void play_chain(scene *s, uint64_t seeds, int on_tcp)
 {
     now = s;
-    play(&(world){.program = chain,
+    play(&(world){.program = s->fails ? undone : chain,
                   .size = WORKERS,
                   WORLD_FUNCTIONS(functions),
                   .adjust = map_devices,
@@ -315,6 +357,14 @@ static void test_streams(void **state)
                             .passes = 2,
                             .wide = 1000},
                    2, i % 9 == 5);
+}
+
+static void test_undone(void **state)
+{
+    for (int i = 0; i < MIXTURES; i++)
+        play_chain(
+            &(scene){.at = {&all[i % 3], &all[i / 3 % 3], &all[i / 9]}, .maps = true, .fails = true, .wide = 40000}, 1,
+            i % 9 == 5);
 }
 
 /* ---- Tensors of all devices in one call, without maps ------------------------------------------------------------ */
@@ -600,10 +650,10 @@ static int begin(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mixtures),    cmocka_unit_test(test_without_maps),
-                                       cmocka_unit_test(test_second_pass), cmocka_unit_test(test_streams),
-                                       cmocka_unit_test(test_all_devices), cmocka_unit_test(test_wrong_gradient),
-                                       cmocka_unit_test(test_sparse_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mixtures),       cmocka_unit_test(test_without_maps),
+                                       cmocka_unit_test(test_second_pass),    cmocka_unit_test(test_streams),
+                                       cmocka_unit_test(test_undone),         cmocka_unit_test(test_all_devices),
+                                       cmocka_unit_test(test_wrong_gradient), cmocka_unit_test(test_sparse_rows)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return gpu_is_here() ? cmocka_run_group_tests(tests, begin, NULL) : GPU_SKIPPED;
