@@ -7,11 +7,11 @@
  *     wfi_copies_end(&copies);                                          in any case; `ended` tells when all are done
  *     wfi_copies_fini(&copies);                                         after `ended`
  *
- * STREAMS. Each device has two copy streams, one for each direction, made at first use. They take two of the device's
- * numbers (stream.h). A copy to the host waits by an event for the stream that wrote the device memory. A copy to the
- * device waits for all streams that use it. Afterwards the copy stream counts as a user of the device memory, or as its
- * writer, so later work on other streams waits for the copy by an event. The host waits for nothing. Only if the driver
- * has no memory for an event, wfi_copies_end waits for the copies.
+ * STREAMS. Each device has two copy streams, one for each direction, made at first use. They take two of the
+ * device's numbers (stream.h). A copy to the host waits by an event for the stream that wrote the device memory. A
+ * copy to the device waits for all streams that use it. Afterwards the copy stream counts as a user of the device
+ * memory, or as its writer, so later work on other streams waits for the copy by an event. The host waits for
+ * nothing. Only if the driver has no memory for an event, wfi_copies_end waits for the copies.
  *
  * The copy streams do not wait for CUDA's legacy stream, nor it for them: a training step there would hold up each
  * copy. Another library may use memory that it shares with weft (DLPack) on the legacy stream. The copies of such
@@ -21,11 +21,13 @@
  * THE END. A host function behind the copies tells when they are done. CUDA calls none after an error of the device.
  * So somebody calls wfi_copies_poll at least every 100 ms while copies are out.
  *
- * LOCK. Any thread may call, for different wfi_copies also at once. None of the functions is called with the agent's
- * lock, because they call the driver; except wfi_copies_fini. The lock of copies.c is held while `ended` runs, and never
- * while the driver is called. LIFETIME. The page-locked storage and the wfi_copies must live until `ended`. The device
- * storage may be released as soon as the copy is added: its memory is in order with the copy. FORK. A child of fork()
- * must not call these functions: the driver does not work there.
+ * LOCK. Any thread may call, for different wfi_copies also at once. They call the driver, so none but
+ * wfi_copies_fini is called with the agent's lock. The lock of copies.c is held while `ended` runs, and never while
+ * the driver is called.
+ * LIFETIME. The page-locked storage and the wfi_copies must live until `ended`. The device storage may be released
+ * as soon as the copy is added, because its memory is in order with the copy. But keep one that is borrowed from the
+ * program (wfi_storage_wrap): its last unref waits for the device.
+ * FORK. A child of fork() must not call these functions: the driver does not work there.
  */
 #ifndef WFI_MEM_COPIES_H
 #define WFI_MEM_COPIES_H
@@ -34,9 +36,9 @@
 
 typedef struct wfi_copies {
     /*
-     * Called once, after or within wfi_copies_end, when all copies have ended; `status` is the first failure. It runs
-     * on any thread: one of the driver's, the one that polls, or the caller of wfi_copies_end. It must not call the
-     * driver, these functions, or what takes the agent's lock: it sets a flag and wakes somebody.
+     * Called once, after or within wfi_copies_end, when all copies have ended; `status` is the first failure. It
+     * runs on any thread: one of the driver's, the one that polls, or the caller of wfi_copies_end. It must not call
+     * the driver, these functions, or what takes the agent's lock: it sets a flag and wakes somebody.
      */
     void (*ended)(struct wfi_copies *copies, weft_status status);
     uint64_t used[2];   /* by direction: a bit for each device on whose stream there are copies */
@@ -58,12 +60,12 @@ void wfi_copies_end(wfi_copies *copies);
 /* Asks the driver for all copies of the process, and ends those that are done or whose device has failed
  * (WEFT_ERR_SYSTEM). Returns how many wfi_copies are still out. */
 size_t wfi_copies_poll(void);
-/* Waits for a call of `ended` in progress. `ended` was called, or wfi_copies_end was not. */
+/* Waits for a call of `ended` in progress. Call it after `ended`, or if no copy was added. */
 void wfi_copies_fini(wfi_copies *copies);
 
 /* The copy stream to the device. If a thread sets it (wfi_stream_set) and then creates the storage for data that
- * arrive, the copy does not wait for the work of the common stream. Borrowed; lives until the process ends. Errors as
- * wfi_copies_add. */
+ * arrive, the copy does not wait for the work of the common stream. Borrowed; lives until the process ends. Errors
+ * as wfi_copies_add. */
 weft_status wfi_copies_stream(int device, weft_stream **out);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/utf8.h"
+#include "mem/stream.h"
 #include "value/value.h"
 #include "tensor/check.h"
 
@@ -501,6 +502,19 @@ weft_status wfi_decoded_stage(wfi_decoded *decoded)
     return status;
 }
 
+/* A new tensor whose memory counts as written by the copy stream, so that the copy waits for no other work. */
+static weft_status create_on(int device, const wfi_tensor_type *type, weft_tensor **out)
+{
+    weft_stream *stream;
+    weft_status status = wfi_copies_stream(device, &stream);
+    if (status)
+        return status;
+    weft_stream *before = wfi_stream_set(stream);
+    status = wfi_tensor_create(type->shape, type->dtype, WFI_MEMORY_CUDA, device, out);
+    (void)wfi_stream_set(before);
+    return status;
+}
+
 weft_status wfi_decoded_to_devices(wfi_decoded *decoded, weft_values *values, wfi_copies *copies)
 {
     const wfi_decoded_moves *moves = decoded->moves;
@@ -511,8 +525,7 @@ weft_status wfi_decoded_to_devices(wfi_decoded *decoded, weft_values *values, wf
     for (size_t i = 0; i < moves->count && !status; i++) {
         wfi_decoded_move *move = &moves->items[i];
         if (!move->place && move->device)
-            status =
-                wfi_tensor_create(move->type.shape, move->type.dtype, WFI_MEMORY_CUDA, move->device - 1, &move->place);
+            status = create_on(move->device - 1, &move->type, &move->place);
         weft_tensor *to = move->place;
         if (to && !status && move->nbytes) {
             size_t offset = (size_t)((char *)wfi_tensor_address(to) - (char *)wfi_storage_data(to->storage));

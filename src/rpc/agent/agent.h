@@ -118,7 +118,7 @@ struct weft_agent {
     /* ---- agent lock ---- */
     wfi_map calls;        /* outstanding calls of this worker, by id */
     wfi_list retries;     /* calls of this worker with retries: client/retry.c */
-    size_t pausing_bytes; /* bytes that retries hold in their pauses */
+    size_t pausing_bytes; /* bytes that retries hold in their pauses, and while arguments are staged */
     uint64_t next_call_id;
     size_t serving; /* served calls, of others and of this worker, that have not been finished */
     int64_t call_timeout_ms;

@@ -409,7 +409,10 @@ weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
     if (*spec->packed)
         return WEFT_OK;
     wfi_encode_options how = encode_options(agent, spec);
-    weft_status status = wfi_shared_body_create(spec->arguments, &how, spec->packed);
+    bool stages = wfi_storage_devices_used() && wfi_values_on_device(spec->arguments);
+    weft_status status = stages ? wfi_spec_await_staging(agent, spec) : WEFT_OK;
+    if (!status)
+        status = wfi_shared_body_create(spec->arguments, &how, spec->packed);
     if (!status)
         status = wfi_shared_body_stage(*spec->packed, agent);
     if (status)
@@ -424,7 +427,7 @@ weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
 static weft_status pack_arguments(wfi_request *call, int rank, const wfi_call_spec *spec)
 {
     wfi_encode_options how = encode_options(call->agent, spec);
-    char problem[WFI_DEVICE_PROBLEM]; /* wfi_spec_explain finds it again */
+    char problem[WFI_DEVICE_PROBLEM];   /* wfi_spec_explain finds it again */
     how.room = call->results.room.meta; /* unused until the reply, whose frame acknowledges the message */
     weft_status status =
         spec->packed ? wfi_spec_pack(call->agent, spec) : wfi_encode(&call->arguments.body, spec->arguments, &how);

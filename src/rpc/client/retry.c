@@ -56,7 +56,8 @@ typedef struct retry {
     bool may_have_run;
     int attempts; /* number of the current attempt; one that waits for room in the queue keeps its number */
     uint64_t pause_ns, pause_most_ns; /* the next pause, and the longest one, before they are varied */
-    size_t pausing_bytes;             /* its part of agent->pausing_bytes: only in a pause */
+    size_t pausing_bytes;             /* its part of agent->pausing_bytes: in STAGING and PAUSING */
+    bool counts_body;                 /* `packed` is counted in it: by one of the calls that share it */
     wfi_timer timer;
     wfi_stage_waiter staged;
     wfi_room_waiter room; /* waits from a pause for room until the attempt after it has been tried */
@@ -239,6 +240,16 @@ static uint64_t end_of_pause(retry *r)
     return now + pause / 4 * 3 + pause / 2 / 65536 * share;
 }
 
+/* [agent lock] */
+static void begin_pause(retry *r, retry_state state)
+{
+    r->counts_body |= wfi_shared_body_claim(r->packed);
+    r->pausing_bytes =
+        sizeof(*r) + wfi_values_bytes(r->spec.arguments) + (r->counts_body ? wfi_shared_body_bytes(r->packed) : 0);
+    r->agent->pausing_bytes += r->pausing_bytes;
+    r->state = state;
+}
+
 /*
  * An attempt failed: begins a pause, or ends the call. With wait_for_room, an attempt that found the queue full is made
  * again when there is room, or when the deadline passes: then it ends with WEFT_ERR_TIMEOUT. [agent lock]
@@ -262,9 +273,7 @@ static void retry_or_finish(retry *r, const weft_error *error, bool started)
     }
     if (full)
         wfi_room_await(&r->room, full);
-    r->pausing_bytes = sizeof(*r) + wfi_values_bytes(r->spec.arguments) + wfi_shared_body_bytes(r->packed);
-    agent->pausing_bytes += r->pausing_bytes;
-    r->state = PAUSING;
+    begin_pause(r, PAUSING);
 }
 
 /* An attempt's future is complete. [agent lock] */
@@ -458,6 +467,52 @@ static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retr
     return r->future ? keep_spec(r, spec) : WEFT_ERR_MEMORY;
 }
 
+/* ---- Arguments on devices ---------------------------------------------------------------------------------------- */
+
+/* A thread that waits until less is staged. It is on the thread's stack. */
+typedef struct staging_wait {
+    wfi_stage_waiter waiter;
+    wfi_parker parker;
+} staging_wait;
+
+static void less_is_staged(wfi_stage_waiter *waiter, weft_status status)
+{
+    (void)status;
+    wfi_unpark(&wfi_container_of(waiter, staging_wait, waiter)->parker);
+}
+
+weft_status wfi_spec_await_staging(weft_agent *agent, const wfi_call_spec *spec)
+{
+    wfi_driver *driver = wfi_net_driver(agent->net);
+    staging_wait wait = {.waiter.run = less_is_staged};
+    wfi_call_spec timed = *spec;
+    uint64_t deadline_ns;
+    wfi_net_lock(agent->net);
+    weft_status status = wfi_call_limit(agent, &timed, wfi_now(wfi_net_clock(agent->net)), &deadline_ns);
+    while (!status && !spec->exempt && agent->pausing_bytes >= agent->options.values.queue_limit_bytes) {
+        if (!spec->options->wait_for_room || wfi_list_empty(&agent->stagings)) {
+            status = WEFT_ERR_AGAIN;
+        } else {
+            wfi_parker_init(&wait.parker);
+            (void)wfi_staging_await(wfi_container_of(agent->stagings.next, wfi_staging, link), &wait.waiter);
+            wfi_net_unlock(agent->net);
+            wfi_executor_block_begin(); /* another thread replaces this one */
+            bool can_wait = wfi_driver_suits(driver) && driver->drive(driver, &wait.parker, deadline_ns);
+            wfi_executor_block_end();
+            wfi_net_lock(agent->net);
+            wfi_stage_waiter_leave(&wait.waiter);
+            if (!can_wait)
+                status = WEFT_ERR_DEADLOCK;
+            else if (wfi_now(wfi_net_clock(agent->net)) >= deadline_ns)
+                status = WEFT_ERR_TIMEOUT;
+            else
+                status = wfi_agent_usable(agent);
+        }
+    }
+    wfi_net_unlock(agent->net);
+    return status;
+}
+
 /* Begins to wait for the copies of the arguments from devices, if there are any. [agent lock] */
 static weft_status await_staging(retry *r)
 {
@@ -476,7 +531,7 @@ static weft_status await_staging(retry *r)
     if (status)
         wfi_stage_waiter_leave(&r->staged);
     else
-        r->state = STAGING;
+        begin_pause(r, STAGING);
     return status;
 }
 

@@ -204,7 +204,8 @@ static weft_status upload(wfi_inbound *inbound)
     wfi_staging *staging = wfi_staging_create(inbound->agent, moves->staged);
     if (!staging)
         return WEFT_ERR_MEMORY;
-    staging->failure = "tensors of a call, which has gone on, could not be copied to a device";
+    staging->from = wfi_peer_rank(inbound->peer);
+    staging->call_id = inbound->call_id;
     weft_status status = wfi_decoded_to_devices(decoded, inbound->values, &staging->copies);
     wfi_staging_start(staging);
     wfi_staging_unref(staging);

@@ -127,6 +127,7 @@ const wfi_encoded *wfi_shared_body_get(const wfi_shared_body *shared);
 weft_status wfi_shared_body_stage(wfi_shared_body *shared, weft_agent *agent); /* not locked, the agent entered */
 wfi_staging *wfi_shared_body_staging(const wfi_shared_body *shared);
 void wfi_shared_body_copied(wfi_shared_body *shared);
+bool wfi_shared_body_claim(wfi_shared_body *shared);         /* true for one caller: it counts the bytes. NULL: false */
 size_t wfi_shared_body_bytes(const wfi_shared_body *shared); /* its metadata and packed tensors; NULL: 0 */
 weft_status wfi_outbound_share(wfi_outbound *outbound, wfi_shared_body *shared); /* WEFT_ERR_MEMORY */
 
@@ -151,7 +152,8 @@ typedef struct wfi_inbound {
      * NULL, the budget decides. [agent lock] */
     weft_status (*admit)(struct wfi_inbound *inbound, const uint8_t *meta, size_t size, uint64_t bytes);
     void (*ready)(struct wfi_inbound *inbound, weft_status status);
-    void *owner; /* for `ready`, if the inbound is not embedded in its owner */
+    void *owner;      /* for `ready`, if the inbound is not embedded in its owner */
+    uint64_t call_id; /* for the log */
 
     /* For the owner, once ready. */
     weft_values *values;
@@ -159,7 +161,7 @@ typedef struct wfi_inbound {
     size_t landing_count;
     uint64_t landed_bytes; /* pushed by the peer into places of this worker */
     union {
-        char problem[344];
+        char problem[336];
         struct {
             uint8_t header[48], meta[WFI_META_ROOM];
         } room; /* bytes of a message of the owner's; copy `problem` first */

@@ -41,8 +41,10 @@ static void finish(wfi_progress_hook *hook)
     weft_agent *agent = staging->agent;
     staging->is_done = true;
     wfi_list_remove(&staging->link);
-    if (staging->status && staging->failure)
-        wfi_agent_log(agent, WEFT_LOG_ERROR, 0, "%s: %s", staging->failure, weft_status_text(staging->status));
+    if (staging->status && staging->from >= 0)
+        wfi_agent_log(agent, WEFT_LOG_ERROR, staging->call_id,
+                      "tensors of rank %d could not be copied to a device, and their call has gone on: %s",
+                      staging->from, weft_status_text(staging->status));
     while (!wfi_list_empty(&staging->waiters)) {
         wfi_stage_waiter *waiter = wfi_container_of(staging->waiters.next, wfi_stage_waiter, link);
         wfi_list_remove(&waiter->link);
@@ -60,6 +62,7 @@ wfi_staging *wfi_staging_create(weft_agent *agent, wfi_storage *memory)
     atomic_init(&staging->refs, 1);
     atomic_init(&staging->has_ended, false);
     staging->agent = agent;
+    staging->from = -1;
     staging->memory = wfi_storage_ref(memory);
     wfi_list_init(&staging->link);
     wfi_list_init(&staging->waiters);

@@ -26,8 +26,9 @@ typedef struct wfi_staging {
     weft_agent *agent;
     wfi_copies copies;
     wfi_storage *memory; /* page-locked; not used again before the copies have ended */
-    const char *failure; /* for the log: what it means that a copy failed; NULL: a waiter reports it */
-    weft_status status;  /* of the copies; set before `has_ended` */
+    int from; /* of tensors that arrived: the worker that sent them; a failure is logged. -1: a waiter reports it */
+    uint64_t call_id;   /* for the log */
+    weft_status status; /* of the copies; set before `has_ended` */
     atomic_bool has_ended;
     bool is_done;              /* the waiters were called */
     void (*then)(void *owner); /* called after the waiters, without the lock; NULL: nothing */
