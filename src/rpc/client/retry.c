@@ -473,38 +473,6 @@ static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retr
 
 /* ---- Arguments on devices ---------------------------------------------------------------------------------------- */
 
-weft_status wfi_spec_await_staging(weft_agent *agent, const wfi_call_spec *spec)
-{
-    wfi_driver *driver = wfi_net_driver(agent->net);
-    wfi_parker parker;
-    wfi_call_spec timed = *spec;
-    uint64_t deadline_ns;
-    wfi_net_lock(agent->net);
-    weft_status status = wfi_call_limit(agent, &timed, wfi_now(wfi_net_clock(agent->net)), &deadline_ns);
-    while (!status && !spec->exempt && agent->pausing_bytes >= agent->options.values.queue_limit_bytes) {
-        if (!spec->options->wait_for_room) {
-            status = WEFT_ERR_AGAIN;
-        } else {
-            wfi_parker_init(&parker);
-            wfi_list_push_back(&agent->staging_waiters, &parker.link);
-            wfi_net_unlock(agent->net);
-            wfi_executor_block_begin(); /* another thread replaces this one */
-            bool can_wait = wfi_driver_suits(driver) && driver->drive(driver, &parker, deadline_ns);
-            wfi_executor_block_end();
-            wfi_net_lock(agent->net);
-            wfi_list_remove(&parker.link);
-            if (!can_wait)
-                status = WEFT_ERR_DEADLOCK;
-            else if (wfi_now(wfi_net_clock(agent->net)) >= deadline_ns)
-                status = WEFT_ERR_TIMEOUT;
-            else
-                status = wfi_agent_usable(agent);
-        }
-    }
-    wfi_net_unlock(agent->net);
-    return status;
-}
-
 /* Begins to wait for the copies of the arguments from devices, if there are any. [agent lock] */
 static weft_status await_staging(retry *r)
 {

@@ -14,6 +14,7 @@
 
 #include "mem/copies.h"
 #include "rpc/agent/agent.h"
+#include "value/encode.h"
 
 /* Embedded in whoever waits. */
 typedef struct wfi_stage_waiter {
@@ -43,6 +44,10 @@ typedef struct wfi_staging {
  * thread, the agent entered. */
 wfi_staging *wfi_staging_create(weft_agent *agent, wfi_storage *memory);
 void wfi_staging_start(wfi_staging *staging); /* not locked, the agent entered */
+/* Begins to copy the tensors of devices of a body that is to be sent; *out is unchanged if it has none. When the copies
+ * have ended, call wfi_encode_copied; only then may the body be published. Release *out also after a failure. Not
+ * locked, the agent entered. */
+weft_status wfi_stage(const wfi_encoded *body, weft_agent *agent, wfi_staging **out);
 wfi_staging *wfi_staging_ref(wfi_staging *staging);
 void wfi_staging_unref(wfi_staging *staging); /* not locked; NULL is a no-op */
 
