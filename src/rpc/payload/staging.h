@@ -16,7 +16,7 @@
 #include "rpc/agent/agent.h"
 #include "value/encode.h"
 
-/* Embedded in whoever waits. */
+/* Embedded in the waiting object. */
 typedef struct wfi_stage_waiter {
     wfi_list link; /* in wfi_staging.waiters */
     void (*run)(struct wfi_stage_waiter *waiter, weft_status status);
@@ -40,7 +40,7 @@ typedef struct wfi_staging {
     wfi_task release;
 } wfi_staging;
 
-/* The caller adds copies to `copies`, and then calls wfi_staging_start, also if one failed. NULL: no memory. Any
+/* The caller adds copies to `copies`, and then calls wfi_staging_start, even after a failure. NULL: no memory. Any
  * thread, the agent entered. */
 wfi_staging *wfi_staging_create(weft_agent *agent, wfi_storage *memory);
 void wfi_staging_start(wfi_staging *staging); /* not locked, the agent entered */
