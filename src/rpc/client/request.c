@@ -467,6 +467,7 @@ static weft_status pack_arguments(wfi_request *call, int rank, const wfi_call_sp
         spec->packed ? wfi_spec_pack(call->agent, spec) : wfi_encode(&call->arguments.body, spec->arguments, &how);
     if (!status && spec->packed)
         status = wfi_outbound_share(&call->arguments, *spec->packed);
+    assert(status || !wfi_encoded_leaves_device(&call->arguments.body) || spec->packed);
     if (!status)
         status = wfi_outbound_address(&call->arguments, call->agent, rank, spec->devices, problem, sizeof(problem));
     return status ? status : wfi_outbound_check(&call->arguments, call->agent->net, rank);
