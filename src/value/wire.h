@@ -6,7 +6,7 @@
  *         [trace u64, span u64, sent_ns u64 (time of day; 0: unknown)], [rref name, fork u64], body
  *         (rref name: owner u32, its incarnation u32, creator u32, its incarnation u32, number u64)
  * REPLY   id u64, flags u8, items u32 (how many the callee sent), [context blob], error or body
- * ITEM    id u64, number u32 (from 0), flags u8, [first linked tensor u64], body      an item of the results, ahead of the reply
+ * ITEM    id u64, number u32 (from 0), flags u8, [first linked tensor u64], body    an item of the results
  * TOOK    id u64, number u32     the caller's on_item has returned from that item
  * DONE    id u64                 the caller has pulled the results (and confirmed the references in them)
  * REFUSED first id u64, last id u64, no memory u8    the caller's calls with ids from first to last did not run, and

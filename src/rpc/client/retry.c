@@ -108,8 +108,12 @@ static weft_error *failure_of_all(const retry *r, const weft_error *error)
 /* No-op if there is no pause. [agent lock] */
 static void leave_pause(retry *r)
 {
-    r->agent->pausing_bytes -= r->pausing_bytes;
+    weft_agent *agent = r->agent;
+    agent->pausing_bytes -= r->pausing_bytes;
     r->pausing_bytes = 0;
+    if (agent->pausing_bytes < agent->options.values.queue_limit_bytes)
+        WFI_FOR_LIST (wfi_parker, waiting, &agent->staging_waiters, link)
+            wfi_unpark(waiting);
     wfi_net_timer_clear(r->agent->net, &r->timer);
 }
 
@@ -468,50 +472,6 @@ static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retr
 }
 
 /* ---- Arguments on devices ---------------------------------------------------------------------------------------- */
-
-/* A thread that waits until less is staged. It is on the thread's stack. */
-typedef struct staging_wait {
-    wfi_stage_waiter waiter;
-    wfi_parker parker;
-} staging_wait;
-
-static void less_is_staged(wfi_stage_waiter *waiter, weft_status status)
-{
-    (void)status;
-    wfi_unpark(&wfi_container_of(waiter, staging_wait, waiter)->parker);
-}
-
-weft_status wfi_spec_await_staging(weft_agent *agent, const wfi_call_spec *spec)
-{
-    wfi_driver *driver = wfi_net_driver(agent->net);
-    staging_wait wait = {.waiter.run = less_is_staged};
-    wfi_call_spec timed = *spec;
-    uint64_t deadline_ns;
-    wfi_net_lock(agent->net);
-    weft_status status = wfi_call_limit(agent, &timed, wfi_now(wfi_net_clock(agent->net)), &deadline_ns);
-    while (!status && !spec->exempt && agent->pausing_bytes >= agent->options.values.queue_limit_bytes) {
-        if (!spec->options->wait_for_room || wfi_list_empty(&agent->stagings)) {
-            status = WEFT_ERR_AGAIN;
-        } else {
-            wfi_parker_init(&wait.parker);
-            (void)wfi_staging_await(wfi_container_of(agent->stagings.next, wfi_staging, link), &wait.waiter);
-            wfi_net_unlock(agent->net);
-            wfi_executor_block_begin(); /* another thread replaces this one */
-            bool can_wait = wfi_driver_suits(driver) && driver->drive(driver, &wait.parker, deadline_ns);
-            wfi_executor_block_end();
-            wfi_net_lock(agent->net);
-            wfi_stage_waiter_leave(&wait.waiter);
-            if (!can_wait)
-                status = WEFT_ERR_DEADLOCK;
-            else if (wfi_now(wfi_net_clock(agent->net)) >= deadline_ns)
-                status = WEFT_ERR_TIMEOUT;
-            else
-                status = wfi_agent_usable(agent);
-        }
-    }
-    wfi_net_unlock(agent->net);
-    return status;
-}
 
 /* Begins to wait for the copies of the arguments from devices, if there are any. [agent lock] */
 static weft_status await_staging(retry *r)

@@ -168,3 +168,15 @@ bool wfi_staging_then(wfi_staging *staging, void (*then)(void *owner), void *own
     staging->owner = owner;
     return true;
 }
+
+weft_status wfi_stage(const wfi_encoded *body, weft_agent *agent, wfi_staging **out)
+{
+    if (!wfi_encoded_leaves_device(body))
+        return WEFT_OK;
+    *out = wfi_staging_create(agent, body->devices->staged);
+    if (!*out)
+        return WEFT_ERR_MEMORY;
+    weft_status status = wfi_encode_copy(body, &(*out)->copies);
+    wfi_staging_start(*out);
+    return status;
+}

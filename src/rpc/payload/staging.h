@@ -14,8 +14,9 @@
 
 #include "mem/copies.h"
 #include "rpc/agent/agent.h"
+#include "value/encode.h"
 
-/* Embedded in whoever waits. */
+/* Embedded in the waiting object. */
 typedef struct wfi_stage_waiter {
     wfi_list link; /* in wfi_staging.waiters */
     void (*run)(struct wfi_stage_waiter *waiter, weft_status status);
@@ -39,10 +40,14 @@ typedef struct wfi_staging {
     wfi_task release;
 } wfi_staging;
 
-/* The caller adds copies to `copies`, and then calls wfi_staging_start, also if one failed. NULL: no memory. Any
+/* The caller adds copies to `copies`, and then calls wfi_staging_start, even after a failure. NULL: no memory. Any
  * thread, the agent entered. */
 wfi_staging *wfi_staging_create(weft_agent *agent, wfi_storage *memory);
 void wfi_staging_start(wfi_staging *staging); /* not locked, the agent entered */
+/* Begins to copy the tensors of devices of a body that is to be sent; *out is unchanged if it has none. When the copies
+ * have ended, call wfi_encode_copied; only then may the body be published. Release *out also after a failure. Not
+ * locked, the agent entered. */
+weft_status wfi_stage(const wfi_encoded *body, weft_agent *agent, wfi_staging **out);
 wfi_staging *wfi_staging_ref(wfi_staging *staging);
 void wfi_staging_unref(wfi_staging *staging); /* not locked; NULL is a no-op */
 

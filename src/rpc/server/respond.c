@@ -206,7 +206,7 @@ static weft_status encode_results(weft_call *call, wfi_encode_options how)
         status = wfi_outbound_check(&call->outbound, call->agent->net, call->from);
     if (!status && call->outbound.body.remote_count)
         status = wfi_outbound_pushes(&call->outbound, how.landing, &call->pushes, &call->push_count);
-    return status ? status : wfi_outbound_stage(&call->outbound, call->agent);
+    return status ? status : wfi_stage(&call->outbound.body, call->agent, &call->outbound.staging);
 }
 
 /* Freed without the lock, when the answer has been sent: the arguments, and the parts of an answer that is not sent,

@@ -39,13 +39,6 @@ uint32_t wfi_items_out_count(const weft_call *call)
     return !items ? 0 : items->failure ? items->failed_item : items->sent;
 }
 
-void wfi_items_out_free(wfi_items_out *items)
-{
-    if (items)
-        weft_error_unref(items->failure);
-    free(items);
-}
-
 /* ---- Ending items ------------------------------------------------------------------------------------------------ */
 
 static void free_item(item_out *item)
@@ -302,7 +295,7 @@ weft_status wfi_items_out_send(weft_call *call, weft_args values)
         status = wfi_outbound_check(&item->outbound, call->agent->net, call->from);
     if (!status) {
         wfi_encode_landing_count(&item->outbound.body, 0);
-        status = wfi_outbound_stage(&item->outbound, call->agent);
+        status = wfi_stage(&item->outbound.body, call->agent, &item->outbound.staging);
     }
     if (!status)
         status = item->outbound.staging ? send_later(call, item) : register_and_send(call, item);
