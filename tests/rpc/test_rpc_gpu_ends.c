@@ -33,11 +33,16 @@ static size_t bytes_live(void)
     return stats.bytes_live;
 }
 
-static weft_tensor *make(int64_t count)
+static weft_tensor *make_on(int device, int64_t count)
 {
-    weft_tensor *x = tensor_arange(count, WEFT_DTYPE_FLOAT32), *there = tensor_to_device(x, gpu);
+    weft_tensor *x = tensor_arange(count, WEFT_DTYPE_FLOAT32);
+    weft_tensor *there = tensor_to_device(x, (weft_device){WEFT_DEVICE_CUDA, device});
     weft_tensor_unref(x);
     return there;
+}
+static weft_tensor *make(int64_t count)
+{
+    return make_on(0, count);
 }
 
 static weft_status run_make(weft_call *call, void *user)
@@ -56,7 +61,18 @@ static weft_status run_hold(weft_call *call, void *user)
     return status;
 }
 
+/* Its device fails after it has sent an item, which is not copied yet. */
+static weft_status run_lose(weft_call *call, void *user)
+{
+    weft_tensor *x = make_on(1, weft_call_i64(call, 0));
+    MUST_OK(weft_call_send_item(call, WEFT_VALUES(weft_of_tensor(x))));
+    fail_device(1);
+    weft_tensor_unref(x);
+    return WEFT_OK;
+}
+
 static const weft_function functions[] = {
+    {.name = "lose", .takes = {WEFT_TYPE_I64}, .run = run_lose},
     {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
     {.name = "make", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = run_make},
     {.name = "hold", .takes = {WEFT_TYPE_TENSOR}, .run = run_hold},
@@ -288,6 +304,28 @@ static void test_device_fails(void **state)
     unsetenv("WEFT_DEVICE_MAPS");
 }
 
+static void take_none(const weft_values *item, void *arg)
+{
+    fail_msg("an item that was never copied has arrived");
+}
+
+/* An item cannot be sent, although the handler has ended well: the call fails. */
+static void item_is_lost(weft_agent *agent, void *arg)
+{
+    for (int i = 0; i < COUNTS && weft_agent_rank(agent) == 0; i++) {
+        weft_error *error = NULL;
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "lose", WEFT_VALUES(weft_of_i64(counts[i])),
+                              &(weft_rpc_options){.on_item = take_none, .timeout_ms = 60000, .error = &error}, NULL),
+                WEFT_ERR_SYSTEM);
+        MUST(strstr(weft_error_message(error), "item 0 could not be sent"));
+        weft_error_unref(error);
+        mend_device(1);
+        MUST_OK(echo(agent, counts[i], NULL));
+    }
+}
+
+WORLD_TEST(item_is_lost, 10, 0, .size = 2, WORLD_FUNCTIONS(functions))
+
 /* ---- What is left ------------------------------------------------------------------------------------------------ */
 
 static int use_devices(void **state)
@@ -332,6 +370,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(test_flood, nothing_is_left),
         cmocka_unit_test_teardown(test_out_of_memory, nothing_is_left),
         cmocka_unit_test_teardown(test_device_fails, nothing_is_left),
+        cmocka_unit_test_teardown(test_item_is_lost, nothing_is_left),
         cmocka_unit_test(test_worker_dies), /* a killed worker of the simulation frees nothing */
     };
     if (argc > 1)

@@ -156,6 +156,11 @@ void wfi_devices_fini(wfi_devices *devices)
 
 /* ---- Looking up -------------------------------------------------------------------------------------------------- */
 
+bool wfi_device_is_here(const weft_agent *agent, uint8_t code)
+{
+    return code <= wfi_net_member(agent->net, wfi_agent_rank(agent))->cuda_devices;
+}
+
 bool wfi_devices_map_cpu(const weft_agent *agent)
 {
     return agent->devices.maps_cpu;

@@ -35,6 +35,8 @@ void wfi_devices_fini(wfi_devices *devices);
 
 uint8_t wfi_device_code(weft_device device);
 weft_device wfi_device_of_code(uint8_t code);
+/* Whether this worker has the device. [agent lock] */
+bool wfi_device_is_here(const weft_agent *agent, uint8_t code);
 /* Whether an entry has the CPU on this worker's side: otherwise CPU tensors go to the CPU. Any thread. */
 bool wfi_devices_map_cpu(const weft_agent *agent);
 

@@ -250,16 +250,24 @@ static void stage_task(wfi_task *task)
     end_moves(inbound, status, pulls ? pull_payload : import_references);
 }
 
-/* Of an answer: chooses the devices, by those at the sender. */
+/* Chooses the devices of an answer, by those at the sender. Otherwise the sender has chosen them: checks that they are
+ * here, before anything is allocated or pulled. */
 static weft_status choose_devices(wfi_inbound *inbound)
 {
     wfi_decoded_moves *moves = inbound->decoded.moves;
     weft_status status = WEFT_OK;
-    for (size_t i = 0; moves && inbound->options.is_answer && i < moves->count && !status; i++) {
+    for (size_t i = 0; moves && i < moves->count && !status; i++) {
         wfi_decoded_move *move = &moves->items[i];
-        if (!move->place)
+        if (move->place)
+            continue;
+        if (inbound->options.is_answer) {
             status = wfi_device_here(inbound->agent, wfi_peer_rank(inbound->peer), move->device, &move->device,
                                      inbound->problem, sizeof(inbound->problem));
+        } else if (!wfi_device_is_here(inbound->agent, move->device)) {
+            snprintf(inbound->problem, sizeof(inbound->problem),
+                     "tensor %zu is for cuda:%d, which this worker does not have", move->index, move->device - 1);
+            status = WEFT_ERR_PROTOCOL;
+        }
     }
     return status;
 }
