@@ -143,24 +143,15 @@ static weft_tensor *moved(weft_tape *t, weft_tensor *x, weft_device device)
     return temporary_keep(t, status, there, why);
 }
 
-static weft_tensor *pinned(weft_tape *t, weft_device device, weft_shape shape, weft_dtype dtype)
-{
-    weft_tensor *made = NULL;
-    weft_error *why = NULL;
-    weft_status status = weft_tensor_empty_pinned(device, shape, dtype, &made, &why);
-    return temporary_keep(t, status, made, why);
-}
-
 /*
- * Makes a batch of `count` images, those in `indices` or those from `first` on: x [count, 1, 28, 28], labels [count].
- * They are CPU tensors, in memory from which the copy to `device` is quick.
+ * Makes a batch of `count` images, those in `indices` or those from `first` on: x [count, 1, 28, 28], labels [count],
+ * on the CPU.
  */
 static weft_tensor *digits_batch(const dataset *data, weft_tape *t, const uint32_t *indices, size_t first, size_t count,
-                                 weft_device device, weft_tensor **labels)
+                                 weft_tensor **labels)
 {
-    weft_shape shape = WEFT_SHAPE((int64_t)count, 1, DATASET_SIDE, DATASET_SIDE);
-    weft_tensor *x = pinned(t, device, shape, WEFT_DTYPE_FLOAT32);
-    *labels = pinned(t, device, WEFT_SHAPE((int64_t)count), WEFT_DTYPE_INT64);
+    weft_tensor *x = temporary_empty(t, WEFT_SHAPE((int64_t)count, 1, DATASET_SIDE, DATASET_SIDE), WEFT_DTYPE_FLOAT32);
+    *labels = temporary_empty(t, WEFT_SHAPE((int64_t)count), WEFT_DTYPE_INT64);
     if (!x || !*labels)
         return NULL;
     float *pixels = weft_tensor_data(x);
@@ -263,13 +254,13 @@ weft_tensor *workload_loss(workload *w, weft_tape *t, weft_module *model, int64_
 {
     weft_tensor *target, *x, *loss;
     if (w->model == CONVNET)
-        x = digits_batch(&w->images, t, workload_batch(w, iteration), 0, (size_t)w->batch_size, device, &target);
+        x = digits_batch(&w->images, t, workload_batch(w, iteration), 0, (size_t)w->batch_size, &target);
     else
         x = random_batch(w, t, iteration, &target);
     weft_tensor *scores = weft_module_forward(t, model, moved(t, x, device));
     target = moved(t, target, device);
     loss = w->model == CONVNET ? weft_nll_loss(t, scores, target) : weft_mse_loss(t, scores, target);
-    double value = weft_tape_status(t) ? 0 : weft_tensor_get_f64(loss, 0);
+    double value = weft_tape_status(t) || device.kind != WEFT_DEVICE_CPU ? 0 : weft_tensor_get_f64(loss, 0);
     if (!isfinite(value))
         weft_tape_fail(t, WEFT_ERR_STATE,
                        "the loss of trainer %d is %s in iteration %lld of %lld, with --lr %g: a smaller one, please",
@@ -294,7 +285,7 @@ static weft_status count_right(const workload *w, weft_module *model, size_t fir
 {
     weft_tape *t = weft_tape_open(NULL);
     weft_tensor *labels;
-    weft_tensor *x = digits_batch(&w->images, t, NULL, first, count, (weft_device){0}, &labels);
+    weft_tensor *x = digits_batch(&w->images, t, NULL, first, count, &labels);
     weft_tensor *scores = weft_module_forward(t, model, x), *guess = weft_argmax(t, scores, 1);
     if (!weft_tape_status(t))
         check_scores(w, t, scores);

@@ -24,6 +24,19 @@ runs() {
   fail "--device $device: expected exit code 0"
 }
 
+# never_waits OPTION FEW MANY OPTIONS... - no process waits for a device in the steps by which many are more than few.
+# Only the emulated GPU counts; a line of the file is a process.
+never_waits() {
+  local option=$1 few=$2 many=$3 count
+  shift 3
+  for count in "$few" "$many"; do
+    EMULATED_GPU_WAITS=$dir/waits.$count runs cuda:1 "$@" "$option" "$count"
+  done
+  [ -e "$dir/waits.$few" ] || return 0
+  cmp -s <(sort "$dir/waits.$few") <(sort "$dir/waits.$many") ||
+    fail "expected no waits between $option $few and $many: $(cat "$dir/waits.$few") and $(cat "$dir/waits.$many")"
+}
+
 # One trainer, because the losses depend on the order in which several are done.
 case_batch() {
   local options=(--digits 32 --held-out 20 --batch-size 4 --iterations 2 --lr 0.05) device
@@ -34,6 +47,7 @@ case_batch() {
     near "held-out accuracy" "$dir/cpu" "$dir/$device" 0
     [ "$(value device "$dir/$device")" = "$device" ] || fail "expected the device in the table"
   done
+  never_waits --iterations 3 10 "${options[@]}" --trainers 1
   WEFT_LOG=info runs auto "${options[@]}" --trainers 2
   [ "$(grep -c 'device auto: cuda:' "$log")" -ge 2 ] || fail "expected each trainer to choose a GPU"
   refuses "\-\-device is 'gpu': 'gpu' is no device" --device gpu
