@@ -189,10 +189,10 @@ static void check_landed(decoding *d, uint64_t nbytes, bool is_move)
 }
 
 /* The next tensor came linked. */
-static void note_linked(decoding *d)
+static void note_linked(decoding *d, const wfi_tensor_type *type)
 {
     wfi_decoded *out = d->out;
-    size_t *linked = wfi_grow(out->linked, out->linked_count, &out->linked_capacity, sizeof(*linked));
+    wfi_decoded_link *linked = wfi_grow(out->linked, out->linked_count, &out->linked_capacity, sizeof(*linked));
     if (linked)
         out->linked = linked;
     if (!linked)
@@ -200,7 +200,7 @@ static void note_linked(decoding *d)
     else if (!d->options->takes_linked)
         fail(d, WEFT_ERR_PROTOCOL, "tensor %zu is linked, outside of a distributed context", d->tensor_count);
     else
-        out->linked[out->linked_count++] = d->tensor_count;
+        out->linked[out->linked_count++] = (wfi_decoded_link){d->tensor_count, type->from};
 }
 
 /* A tensor with a reference. NULL: the failure is kept; or it was measured; or it goes to a device. */
@@ -214,7 +214,7 @@ static weft_tensor *decode_tensor(decoding *d)
     else if (!wfi_value_read_tensor_type(d->meta, &type, &nbytes, &linked))
         fail(d, WEFT_ERR_PROTOCOL, "malformed type of tensor %zu", d->tensor_count);
     else if (linked && d->options)
-        note_linked(d);
+        note_linked(d, &type);
     if (d->status)
         return NULL;
     uint8_t encoding = wfi_read_u8(d->meta);

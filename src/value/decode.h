@@ -67,13 +67,19 @@ typedef struct wfi_decoded_moves {
     wfi_decoded_move *items; /* by index, growing */
 } wfi_decoded_moves;
 
+/* A tensor that came with WFI_LINKED. */
+typedef struct wfi_decoded_link {
+    size_t index;   /* of all tensors */
+    uint8_t device; /* where it was at the sender, as a byte */
+} wfi_decoded_link;
+
 typedef struct wfi_decoded {
     weft_values *values;
     wfi_segment *segments; /* to pull; the tensors are held by `values` */
     size_t segment_count, segment_capacity;
     wfi_decoded_rref *rrefs;
     size_t rref_count, rref_capacity;
-    size_t *linked; /* which of all tensors came with WFI_LINKED, growing */
+    wfi_decoded_link *linked; /* by index, growing */
     size_t linked_count, linked_capacity;
     struct wfi_decoded_moves *moves; /* NULL: none goes to a device */
     uint64_t landed_bytes;           /* pushed by the peer into landing places: net has not counted them */
