@@ -165,7 +165,7 @@ static int serve(workload *work, weft_module *model)
         status = WEFT_ERR_PEER_DEAD;
     }
     if (!status)
-        status = workload_deliver(work, model, model, &s.progress, work->trainers - s.training,
+        status = workload_deliver(work, model, &s.progress, work->trainers - s.training,
                                   s.in_calls / (s.computing + s.in_calls), agent, &error);
     int code = worker_end(agent, status, error);
     free(s.waiting);

@@ -283,10 +283,13 @@ static void check_scores(const workload *w, weft_tape *t, const weft_tensor *sco
 static weft_status count_right(const workload *w, weft_module *model, size_t first, size_t count, size_t *right,
                                weft_error **error)
 {
-    weft_tape *t = weft_tape_open(NULL);
+    const weft_device cpu = {WEFT_DEVICE_CPU, 0};
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = w->device});
     weft_tensor *labels;
     weft_tensor *x = digits_batch(&w->images, t, NULL, first, count, &labels);
-    weft_tensor *scores = weft_module_forward(t, model, x), *guess = weft_argmax(t, scores, 1);
+    weft_tensor *scores = weft_module_forward(t, model, moved(t, x, w->device));
+    weft_tensor *guess = moved(t, weft_argmax(t, scores, 1), cpu);
+    scores = moved(t, scores, cpu);
     if (!weft_tape_status(t))
         check_scores(w, t, scores);
     weft_status status = weft_tape_status(t);
@@ -311,8 +314,8 @@ static weft_status measure_accuracy(const workload *w, weft_module *model, doubl
     return status;
 }
 
-weft_status workload_deliver(workload *w, weft_module *model, const weft_module *saved, const progress *p, int64_t lost,
-                             double share_of_calls, const weft_agent *agent, weft_error **error)
+weft_status workload_deliver(workload *w, weft_module *model, const progress *p, int64_t lost, double share_of_calls,
+                             const weft_agent *agent, weft_error **error)
 {
     weft_stats stats;
     struct rusage usage = {0};
@@ -321,7 +324,7 @@ weft_status workload_deliver(workload *w, weft_module *model, const weft_module 
     getrusage(RUSAGE_SELF, &usage);
     weft_status status = measure_accuracy(w, model, &accuracy, error);
     if (!status && w->save)
-        status = weft_module_save(saved, w->save, error);
+        status = weft_module_save(model, w->save, error);
     if (status)
         return status;
     putchar('\n');

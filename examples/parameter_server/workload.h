@@ -55,11 +55,11 @@ weft_tensor *workload_loss(workload *workload, weft_tape *tape, weft_module *mod
                            weft_device device);
 /*
  * On the server, after training, while the trainers wait in weft_agent_close: measures the accuracy of `model` on
- * held-out images, saves the parameters of `saved` (--save), and prints the final table. `lost` trainers died.
+ * held-out images, saves its parameters (--save), and prints the final table. `lost` trainers died.
  * `share_of_calls` of the trainers' time, 0 to 1; < 0: unknown. WEFT_ERR_STATE: the model's scores are NaN or infinite.
  */
-WEFT_NODISCARD weft_status workload_deliver(workload *workload, weft_module *model, const weft_module *saved,
-                                            const progress *progress, int64_t lost, double share_of_calls,
-                                            const weft_agent *agent, weft_error **error);
+WEFT_NODISCARD weft_status workload_deliver(workload *workload, weft_module *model, const progress *progress,
+                                            int64_t lost, double share_of_calls, const weft_agent *agent,
+                                            weft_error **error);
 
 #endif

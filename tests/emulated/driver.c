@@ -758,16 +758,17 @@ EXPORT int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsi
 
 /* ---- For tests, and for stand-ins of libraries ---- */
 
-/* EMULATED_GPU_WAITS has a file that gets a line for each process: how often it waited for a device. */
+/* EMULATED_GPU_WAITS has a file that gets a line for each process: how often it waited for a device. A copy from or to
+ * memory that is not page-locked counts, as it may wait. */
 static void write_waits(const char *path)
 {
     const emulated_counts *counts = &gpu_counts;
     FILE *file = fopen(path, "a");
     if (!file)
         return;
-    fprintf(file, "%llu\n",
-            (unsigned long long)(counts->stream_waits + counts->event_waits + counts->context_waits +
-                                 counts->pageable_waits));
+    fprintf(
+        file, "%llu\n",
+        (unsigned long long)(counts->stream_waits + counts->event_waits + counts->context_waits + counts->pageable));
     fclose(file);
 }
 

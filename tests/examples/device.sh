@@ -63,6 +63,7 @@ case_rpc() {
     near "held-out accuracy" "$dir/cpu" "$dir/$device" 0
     [ "$(stat -c %s "$dir/model.cpu")" = "$(stat -c %s "$dir/model.$device")" ] || fail "expected the names of the CPU's model"
   done
+  never_waits --iterations 3 10 "${options[@]}"
   refuses "no cuda:1000 here" --device cuda:1000
 }
 
