@@ -134,15 +134,6 @@ const uint32_t *workload_batch(workload *w, int64_t iteration)
     return w->order + (iteration % per_epoch(w) * parts_of(w) + part) * w->batch_size;
 }
 
-/* The tensor on the tape's device; owned by the tape. */
-static weft_tensor *moved(weft_tape *t, weft_tensor *x, weft_device device)
-{
-    weft_tensor *there = NULL;
-    weft_error *why = NULL;
-    weft_status status = weft_tensor_to_device(x, device, &there, &why);
-    return temporary_keep(t, status, there, why);
-}
-
 /*
  * Makes a batch of `count` images, those in `indices` or those from `first` on: x [count, 1, 28, 28], labels [count],
  * on the CPU.
@@ -257,8 +248,8 @@ weft_tensor *workload_loss(workload *w, weft_tape *t, weft_module *model, int64_
         x = digits_batch(&w->images, t, workload_batch(w, iteration), 0, (size_t)w->batch_size, &target);
     else
         x = random_batch(w, t, iteration, &target);
-    weft_tensor *scores = weft_module_forward(t, model, moved(t, x, device));
-    target = moved(t, target, device);
+    weft_tensor *scores = weft_module_forward(t, model, temporary_move(t, x, device));
+    target = temporary_move(t, target, device);
     loss = w->model == CONVNET ? weft_nll_loss(t, scores, target) : weft_mse_loss(t, scores, target);
     double value = weft_tape_status(t) || device.kind != WEFT_DEVICE_CPU ? 0 : weft_tensor_get_f64(loss, 0);
     if (!isfinite(value))
@@ -287,9 +278,9 @@ static weft_status count_right(const workload *w, weft_module *model, size_t fir
     weft_tape *t = weft_tape_open(&(weft_tape_options){.device = w->device});
     weft_tensor *labels;
     weft_tensor *x = digits_batch(&w->images, t, NULL, first, count, &labels);
-    weft_tensor *scores = weft_module_forward(t, model, moved(t, x, w->device));
-    weft_tensor *guess = moved(t, weft_argmax(t, scores, 1), cpu);
-    scores = moved(t, scores, cpu);
+    weft_tensor *scores = weft_module_forward(t, model, temporary_move(t, x, w->device));
+    weft_tensor *guess = temporary_move(t, weft_argmax(t, scores, 1), cpu);
+    scores = temporary_move(t, scores, cpu);
     if (!weft_tape_status(t))
         check_scores(w, t, scores);
     weft_status status = weft_tape_status(t);

@@ -67,4 +67,15 @@ case_rpc() {
   refuses "no cuda:1000 here" --device cuda:1000
 }
 
+case_rnn() {
+  local device
+  for device in cpu cuda:0 cuda:1 auto; do # auto: both GPUs
+    runs "$device" --epochs 5
+    near loss "$dir/cpu" "$dir/$device" 1e-3
+    near "loss at first" "$dir/cpu" "$dir/$device" 1e-3
+  done
+  never_waits --epochs 1 2
+  refuses "no cuda:1000 here" --device cuda:1000
+}
+
 "case_$case"
