@@ -77,7 +77,12 @@ enum wfi_tensor_encoding {
 #define WFI_LINKED 0x80u
 /* Set there too: two bytes follow the sizes, the tensor's device at the sender, and the device at the receiver where it
  * shall be. Without it both are the CPU. */
-#define WFI_PLACED 0x40u
+#define WFI_NAMES_DEVICES 0x40u
+/* Bytes of a tensor in page-locked memory that several share: each begins at a multiple of 64. */
+static inline size_t wfi_staged_bytes(uint64_t nbytes)
+{
+    return (size_t)nbytes / 64 * 64 + 64;
+}
 /* A device as a byte. 0: the CPU; n + 1: cuda:n. */
 #define WFI_DEVICE_CODES (1 + WFI_CUDA_DEVICES_MAX)
 
@@ -122,7 +127,7 @@ typedef struct wfi_tensor_type {
 } wfi_tensor_type;
 
 /* A tensor's dtype and shape. Reading fails on unknown dtypes, too many dimensions, sizes that overflow, and codes of
- * devices that cannot be. It also fails on WFI_LINKED if the dtype is not floating; and on WFI_LINKED and WFI_PLACED
+ * devices that cannot be. It also fails on WFI_LINKED if the dtype is not floating; and on WFI_LINKED and WFI_NAMES_DEVICES
  * if `linked` is NULL: of landing places. */
 void wfi_value_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape);
 bool wfi_value_read_tensor_type(wfi_reader *reader, wfi_tensor_type *type, uint64_t *nbytes, bool *linked);

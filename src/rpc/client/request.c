@@ -398,7 +398,7 @@ static weft_status register_memory(wfi_request *call, int rank, wfi_prepared *pr
 static wfi_encode_options encode_options(const weft_agent *agent, const wfi_call_spec *spec)
 {
     wfi_encode_options how = {
-        .context = spec->source, .pass = wfi_rref_pass, .places_all = spec->devices || wfi_devices_map_cpu(agent)};
+        .context = spec->source, .pass = wfi_rref_pass, .names_devices = spec->devices || wfi_devices_map_cpu(agent)};
     if (spec->source)
         how.is_linked = wfi_recording_ops_get()->is_linked;
     return how;
@@ -414,12 +414,12 @@ static weft_status await_staging_room(weft_agent *agent, const wfi_call_spec *sp
     uint64_t deadline_ns;
     wfi_net_lock(agent->net);
     weft_status status = wfi_call_limit(agent, &timed, wfi_now(wfi_net_clock(agent->net)), &deadline_ns);
-    while (!status && !spec->exempt && agent->pausing_bytes >= agent->options.values.queue_limit_bytes) {
+    while (!status && !spec->exempt && agent->waiting_bytes >= agent->options.values.queue_limit_bytes) {
         if (!spec->options->wait_for_room) {
             status = WEFT_ERR_AGAIN;
         } else {
             wfi_parker_init(&parker);
-            wfi_list_push_back(&agent->staging_waiters, &parker.link);
+            wfi_list_push_back(&agent->room_waiters, &parker.link);
             wfi_net_unlock(agent->net);
             wfi_executor_block_begin(); /* another thread replaces this one */
             bool can_wait = wfi_driver_suits(driver) && driver->drive(driver, &parker, deadline_ns);

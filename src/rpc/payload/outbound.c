@@ -75,8 +75,8 @@ weft_status wfi_outbound_address(wfi_outbound *outbound, weft_agent *agent, int 
     if (!body->devices)
         return WEFT_OK;
     wfi_net_lock(agent->net);
-    for (size_t i = 0; i < body->devices->place_count && !status; i++) {
-        uint8_t *place = body->meta.data + body->devices->places[i];
+    for (size_t i = 0; i < body->devices->offset_count && !status; i++) {
+        uint8_t *place = body->meta.data + body->devices->offsets[i];
         if (devices)
             place[1] = devices[i];
         else

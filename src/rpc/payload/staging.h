@@ -31,7 +31,7 @@ typedef struct wfi_staging {
     uint64_t call_id;   /* for the log */
     weft_status status; /* of the copies; set before `has_ended` */
     atomic_bool has_ended;
-    bool is_done;              /* the waiters were called */
+    bool waiters_called;       /* the waiters were called */
     void (*then)(void *owner); /* called after the waiters, without the lock; NULL: nothing */
     void *owner;
     wfi_list link; /* agent->stagings */

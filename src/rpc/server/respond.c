@@ -337,7 +337,7 @@ static void send_answer(weft_call *call)
 }
 
 /* The results have been copied from their devices. Not locked */
-static void send_staged(void *owner)
+static void send_copied_answer(void *owner)
 {
     weft_call *call = owner;
     weft_status status = call->outbound.staging->status;
@@ -368,10 +368,10 @@ static void wire_respond(weft_call *call)
     }
     wfi_net *net = call->agent->net;
     wfi_net_lock(net);
-    bool waits = wfi_staging_then(call->outbound.staging, send_staged, call);
+    bool waits = wfi_staging_then(call->outbound.staging, send_copied_answer, call);
     wfi_net_unlock(net);
     if (!waits)
-        send_staged(call);
+        send_copied_answer(call);
 }
 
 /* ---- The responder ----------------------------------------------------------------------------------------------- */

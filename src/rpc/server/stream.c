@@ -209,7 +209,7 @@ static weft_status register_and_send(weft_call *call, item_out *item)
 
 /* Sends an item whose tensors have been copied from their devices. If that fails, the call does: its caller would wait
  * for the item. */
-static void send_staged(void *owner)
+static void send_copied_item(void *owner)
 {
     item_out *item = owner;
     weft_call *call = item->call;
@@ -233,10 +233,10 @@ static void send_staged(void *owner)
     else
         free_if_ended(item);
     items->staging--;
-    bool answers = !items->staging && items->answer_waits;
-    items->answer_waits &= !answers;
+    bool answers_now = !items->staging && items->answer_waits;
+    items->answer_waits &= !answers_now;
     wfi_net_unlock(agent->net);
-    if (answers)
+    if (answers_now)
         call->responder->respond(call); /* the user's hold keeps the call */
 }
 
@@ -251,11 +251,11 @@ static weft_status send_later(weft_call *call, item_out *item)
         admit(call, item);
         item->is_staging = true;
         call->items->staging++;
-        waits = wfi_staging_then(item->outbound.staging, send_staged, item);
+        waits = wfi_staging_then(item->outbound.staging, send_copied_item, item);
     }
     wfi_net_unlock(net);
     if (!status && !waits)
-        send_staged(item);
+        send_copied_item(item);
     return status;
 }
 
