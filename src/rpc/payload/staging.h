@@ -27,11 +27,11 @@ typedef struct wfi_staging {
     weft_agent *agent;
     wfi_copies copies;
     wfi_storage *memory; /* page-locked; not used again before the copies have ended */
-    int from; /* of tensors that arrived: the worker that sent them; a failure is logged. -1: a waiter reports it */
+    int from; /* the rank that sent the tensors, for tensors that arrived: a failure is logged. -1: a waiter reports it */
     uint64_t call_id;   /* for the log */
     weft_status status; /* of the copies; set before `has_ended` */
     atomic_bool has_ended;
-    bool waiters_called;       /* the waiters were called */
+    bool waiters_called;
     void (*then)(void *owner); /* called after the waiters, without the lock; NULL: nothing */
     void *owner;
     wfi_list link; /* agent->stagings */
@@ -44,8 +44,8 @@ typedef struct wfi_staging {
  * thread, the agent entered. */
 wfi_staging *wfi_staging_create(weft_agent *agent, wfi_storage *memory);
 void wfi_staging_start(wfi_staging *staging); /* not locked, the agent entered */
-/* Begins to copy the tensors of devices of a body that is to be sent; *out is unchanged if it has none. When the copies
- * have ended, call wfi_encode_copied; only then may the body be published. Release *out also after a failure. Not
+/* Before a body is sent: begins to copy its tensors that are on devices. If it has none, *out is unchanged. When the
+ * copies have ended, call wfi_encode_copied, and then wfi_outbound_publish. Release *out also after a failure. Not
  * locked, the agent entered. */
 weft_status wfi_stage(const wfi_encoded *body, weft_agent *agent, wfi_staging **out);
 wfi_staging *wfi_staging_ref(wfi_staging *staging);
