@@ -495,6 +495,68 @@ static void test_all_devices(void **state)
     play(&(world){.program = all_devices, .size = 2, WORLD_FUNCTIONS(squares)}, 40, 2);
 }
 
+/* ---- Roots that references name ---------------------------------------------------------------------------------- */
+
+/* (x) -> x * x, on this worker's device */
+static weft_status run_square(weft_call *call, void *user)
+{
+    weft_tape *t = open_here(call);
+    weft_call_give(call,
+                   WEFT_VALUES(weft_of_tensor(weft_mul(t, weft_call_tensor(call, 0), weft_call_tensor(call, 0)))));
+    weft_status status = weft_tape_status(t);
+    weft_tape_close(t);
+    return status;
+}
+
+static const weft_function with_square[] = {
+    {.name = "square", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = run_square}};
+
+/* A pass begins at worker 1, with a gradient of this worker; another one goes through the value that was fetched. */
+static void references(weft_agent *agent, void *arg)
+{
+    weft_device here = *now->at[0];
+    const weft_shape shape = WEFT_SHAPE(ROWS, now->wide);
+    weft_context *c;
+    weft_rref *square;
+    weft_future *future;
+    if (weft_agent_rank(agent))
+        return;
+    MUST_OK(weft_context_open(agent, &c, NULL));
+    weft_tape *t = weft_context_tape(c, &(weft_tape_options){.device = here});
+    weft_tensor *x = numbers(here, shape, 2, true), *given = numbers(here, shape, 5, false);
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "square", WEFT_VALUES(weft_of_tensor(x)),
+                            &(weft_rpc_options){.tape = t}, &square));
+    MUST_OK(weft_rref_fetch(square, &(weft_rpc_options){.tape = t}, &future));
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    weft_tensor *fetched = result(weft_future_values(future), 0);
+    MUST(is_on(fetched, here));
+    weft_dist_backward(t, weft_sum(t, weft_mul(t, fetched, given)), &(weft_pass_options){.retain = true});
+    MUST_OK(weft_tape_status(t));
+    weft_future_unref(future);
+    MUST_OK(weft_rref_backward(square, c, &(weft_pass_options){.gradients = {&given, 1}}, &future));
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    weft_future_unref(future);
+    weft_tape_close(t);
+    t = weft_tape_open(&(weft_tape_options){.device = here});
+    weft_tensor *gradient = weft_context_ref_grad(c, x), *once = weft_mul(t, weft_add(t, x, x), given);
+    MUST(is_on(gradient, here) && is_equal(gradient, weft_add(t, once, once)));
+    weft_tape_close(t);
+    weft_tensor_unref(gradient);
+    weft_tensor_unref(given);
+    weft_tensor_unref(x);
+    weft_rref_unref(square);
+    weft_context_close(c, NULL);
+}
+
+static void test_references(void **state)
+{
+    for (int i = 0; i < DEVICES * DEVICES; i++) {
+        scene s = {.at = {&all[i % 3], &all[i / 3], &all[0]}, .maps = true, .wide = i % 2 ? 9001 : 7};
+        now = &s;
+        play(&(world){.program = references, .size = 2, WORLD_FUNCTIONS(with_square), .adjust = map_devices}, 3, 1);
+    }
+}
+
 /* ---- A gradient on another device than its root ------------------------------------------------------------------ */
 
 static void wrong_gradient(weft_agent *agent, void *arg)
@@ -650,10 +712,10 @@ static int begin(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mixtures),       cmocka_unit_test(test_without_maps),
-                                       cmocka_unit_test(test_second_pass),    cmocka_unit_test(test_streams),
-                                       cmocka_unit_test(test_undone),         cmocka_unit_test(test_all_devices),
-                                       cmocka_unit_test(test_wrong_gradient), cmocka_unit_test(test_sparse_rows)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mixtures),   cmocka_unit_test(test_without_maps),   cmocka_unit_test(test_second_pass),
+        cmocka_unit_test(test_streams),    cmocka_unit_test(test_undone),         cmocka_unit_test(test_all_devices),
+        cmocka_unit_test(test_references), cmocka_unit_test(test_wrong_gradient), cmocka_unit_test(test_sparse_rows)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return gpu_is_here() ? cmocka_run_group_tests(tests, begin, NULL) : GPU_SKIPPED;
