@@ -401,8 +401,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_fabric(const weft_agent *agent, i
 /*
  * Writes how a tensor on the device `from` of this worker would travel to the device `to` of the worker `rank`. The
  * reason why it does not travel in a faster way follows in parentheses: "staged through page-locked memory
- * (WEFT_GPU_TRANSPORT is staged)". Between CPUs it is "host memory", over the fabric that weft_agent_fabric names. To this worker itself the tensor is passed on, or
- * copied within the process. Writes at most `room` bytes with the NUL; 200 are always enough. Errors:
+ * (WEFT_GPU_TRANSPORT is staged)". Between CPUs it is "host memory", over the fabric that weft_agent_fabric names. To
+ * this worker itself the tensor is passed on, or copied within the process. Writes at most `room` bytes with the NUL;
+ * 200 are always enough. Errors:
  *   WEFT_ERR_INVALID: a NULL argument, an invalid rank, or a device that its worker does not have.
  *   WEFT_ERR_NOT_FOUND: this worker has not heard of a worker with that rank.
  */

@@ -158,9 +158,9 @@ typedef struct weft_rpc_options {
  * MEMORY. Strings and bytes are copied, and tensors are referenced, before the function returns. The contents of
  * tensors must not change until the future is complete. Exception: a tensor on a GPU that goes to another worker may
  * be changed at once by work on a stream, because that work runs after the copy that is sent (docs/cuda.md). After the
- * future is complete, no peer
- * and no handler accesses the arguments or the landing tensors, except a handler of this worker that kept a reference.
- * A call to another worker has at most 64 MiB of strings and bytes (WEFT_MAX_CALL_BYTES). Tensors may have any size.
+ * future is complete, no peer and no handler accesses the arguments or the landing tensors, except a handler of this
+ * worker that kept a reference. A call to another worker has at most 64 MiB of strings and bytes
+ * (WEFT_MAX_CALL_BYTES). Tensors may have any size.
  *
  * ERRORS of the function:
  *   WEFT_ERR_NOT_FOUND: no such worker.

@@ -7,11 +7,11 @@
  *     wfi_copies_end(&copies);                                          in any case; `ended` tells when all are done
  *     wfi_copies_fini(&copies);                                         after `ended`
  *
- * STREAMS. Each device has two copy streams, one for each direction, made at first use. Each has one of the
- * device's numbers for streams (stream.h). A copy to the host waits by an event for the stream that wrote the device memory. A
+ * STREAMS. Each device has two copy streams, one for each direction, made at first use. Each has one of the device's
+ * numbers for streams (stream.h). A copy to the host waits by an event for the stream that wrote the device memory. A
  * copy to the device waits for all streams that use it. Afterwards the copy stream counts as a user of the device
- * memory, or as its writer, so later work on other streams waits for the copy by an event. The host waits for
- * nothing. Only if the driver has no memory for an event, wfi_copies_end waits for the copies.
+ * memory, or as its writer, so later work on other streams waits for the copy by an event. The host waits for nothing.
+ * Only if the driver has no memory for an event, wfi_copies_end waits for the copies.
  *
  * The copy streams do not wait for CUDA's legacy stream, nor it for them: a training step there would hold up each
  * copy. But another library may use memory that it shares with weft (DLPack) on the legacy stream. So copies of such
@@ -24,9 +24,9 @@
  * LOCK. Several threads may call at once, each for another wfi_copies. All functions but wfi_copies_fini call the
  * driver, so they are called without the agent's lock. The lock of copies.c is held while `ended` runs, and never while
  * the driver is called.
- * LIFETIME. The page-locked storage and the wfi_copies must live until `ended`. The device storage may be released
- * as soon as the copy is added: whoever gets the memory next waits for the copy by an event. But keep one that is borrowed from the
- * program (wfi_storage_wrap): its last unref waits for the device.
+ * LIFETIME. The page-locked storage and the wfi_copies must live until `ended`. The device storage may be released as
+ * soon as the copy is added: whoever gets the memory next waits for the copy by an event. But keep one that is
+ * borrowed from the program (wfi_storage_wrap): its last unref waits for the device.
  * FORK. A child of fork() must not call these functions: the driver does not work there.
  */
 #ifndef WFI_MEM_COPIES_H
@@ -41,7 +41,7 @@ typedef struct wfi_copies {
      * the driver, these functions, or what takes the agent's lock: it sets a flag and wakes somebody.
      */
     void (*ended)(struct wfi_copies *copies, weft_status status);
-    uint64_t used[2];   /* by direction: a bit for each device on whose stream there are copies */
+    uint64_t used[2]; /* by direction: a bit for each device on whose stream there are copies */
     unsigned out; /* number of streams whose copies have not ended; one more before wfi_copies_end [lock of copies.c] */
     weft_status status; /* the first failure [lock of copies.c, after wfi_copies_end] */
 } wfi_copies;

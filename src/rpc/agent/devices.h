@@ -46,9 +46,9 @@ bool wfi_devices_map_cpu(const weft_agent *agent);
  * `problem` has a sentence with both workers and the entry. [agent lock]
  */
 weft_status wfi_device_there(weft_agent *agent, int rank, uint8_t here, uint8_t *there, char *problem, size_t room);
-/* The reverse, for answers and items: to which device a tensor on the device `there` of the worker `rank` comes: by the
- * entry that leads there, otherwise the same number. WEFT_ERR_INVALID: two devices of this worker go there, or this worker has
- * no such device. [agent lock] */
+/* The reverse, for answers and items: to which device a tensor on the device `there` of the worker `rank` comes: by
+ * the entry that leads there, otherwise the same number. WEFT_ERR_INVALID: two devices of this worker go there, or
+ * this worker has no such device. [agent lock] */
 weft_status wfi_device_here(weft_agent *agent, int rank, uint8_t there, uint8_t *here, char *problem, size_t room);
 
 #endif

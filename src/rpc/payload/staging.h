@@ -27,7 +27,7 @@ typedef struct wfi_staging {
     weft_agent *agent;
     wfi_copies copies;
     wfi_storage *memory; /* page-locked; not used again before the copies have ended */
-    int from; /* the rank that sent the tensors, for tensors that arrived: a failure is logged. -1: a waiter reports it */
+    int from; /* the rank that sent the tensors, if they arrived: then a failure is logged. -1: a waiter reports it */
     uint64_t call_id;   /* for the log */
     weft_status status; /* of the copies; set before `has_ended` */
     atomic_bool has_ended;
