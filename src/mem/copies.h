@@ -25,7 +25,7 @@
  * driver, so they are called without the agent's lock. The lock of copies.c is held while `ended` runs, and never while
  * the driver is called.
  * LIFETIME. The page-locked storage and the wfi_copies must live until `ended`. The device storage may be released as
- * soon as the copy is added: whoever gets the memory next waits for the copy by an event. But keep one that is
+ * soon as the copy is added: the next user of the memory waits for the copy by an event. But keep one that is
  * borrowed from the program (wfi_storage_wrap): its last unref waits for the device.
  * FORK. A child of fork() must not call these functions: the driver does not work there.
  */

@@ -152,8 +152,8 @@ static void add_segment(decoding *d, weft_tensor *place, uint64_t nbytes)
                                                         .remote = remote};
 }
 
-/* Notes that the next tensor goes to a device; takes over `place`. `is_in_message`: its bytes are in the message; returns
- * memory of the host for them, which is borrowed. */
+/* Notes that the next tensor goes to a device; takes over `place`. `is_in_message`: its bytes are in the message;
+ * returns memory of the host for them, which is borrowed. */
 static weft_tensor *add_move(decoding *d, const wfi_tensor_type *type, uint64_t nbytes, weft_tensor *place,
                              bool is_in_message)
 {

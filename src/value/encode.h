@@ -100,7 +100,8 @@ static inline bool wfi_encoded_leaves_device(const wfi_encoded *encoded)
 {
     return encoded->devices && encoded->devices->copy_count;
 }
-/* Queues the copies of tensors of devices. Then call wfi_copies_end, even after a failure. Not with the agent's lock. */
+/* Queues the copies of tensors of devices. Then call wfi_copies_end, even after a failure. Not with the agent's lock.
+ */
 weft_status wfi_encode_copy(const wfi_encoded *encoded, wfi_copies *copies);
 void wfi_encode_copied(wfi_encoded *encoded); /* the copies have ended: writes those that belong into the metadata */
 /* Frees everything. Do not hold the agent's lock, because references may be dropped. */

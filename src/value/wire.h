@@ -127,8 +127,8 @@ typedef struct wfi_tensor_type {
 } wfi_tensor_type;
 
 /* A tensor's dtype and shape. Reading fails on unknown dtypes, too many dimensions, sizes that overflow, and codes of
- * devices that cannot be. It also fails on WFI_LINKED if the dtype is not floating; and on WFI_LINKED and WFI_NAMES_DEVICES
- * if `linked` is NULL: of landing places. */
+ * devices that cannot be. It also fails on WFI_LINKED if the dtype is not floating; and on WFI_LINKED and
+ * WFI_NAMES_DEVICES if `linked` is NULL: of landing places. */
 void wfi_value_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape);
 bool wfi_value_read_tensor_type(wfi_reader *reader, wfi_tensor_type *type, uint64_t *nbytes, bool *linked);
 /* "float32 [2, 3]", for messages; returns `text`. */

@@ -72,7 +72,7 @@ weft_status wfi_spec_find_source(weft_agent *agent, wfi_call_spec *spec, weft_er
 }
 
 /* Whether the arguments must be copied from devices before they can be sent. If not, because a name is that of this
- * worker, the call goes to this worker, whoever gets the name meanwhile. */
+ * worker, the call goes to this worker, even if another one gets the name meanwhile. */
 static bool leaves_device(weft_agent *agent, wfi_call_spec *spec)
 {
     if (!wfi_storage_devices_used() || !wfi_values_on_device(spec->arguments))
