@@ -10,8 +10,8 @@
  * trainers have arrived, the server steps the optimizer and answers all of these calls. No thread waits meanwhile. If a
  * trainer dies, the others go on. It defers its calls itself; sharded_server.c lets weft form batches (weft/batch.h).
  *
- * With --device cuda:N or auto the trainers compute on GPUs; parameters and gradients are staged in page-locked memory
- * for the calls. The server adds and steps on the CPU, where calls leave the gradients.
+ * With --device cuda:N or auto the trainers compute on GPUs. A device map sends their gradients to the CPU of the server,
+ * which adds and steps there. The model lands in the parameters on the trainer's GPU.
  *
  * parameter_server/workload.h defines the model and its data; --help lists the options. Running statistics of batch
  * norm are not parameters: each trainer keeps its own. A saved model has the statistics of the server, which never runs
@@ -102,7 +102,7 @@ static weft_status fetch(weft_call *call, void *arg)
     return WEFT_OK;
 }
 
-/* Arguments: the gradients; the loss, seconds of computing, seconds in the previous call. */
+/* Arguments: the gradients; the loss; seconds of computing, seconds in the previous call. */
 static weft_status update_and_fetch(weft_call *call, void *arg)
 {
     server *s = arg;
@@ -118,7 +118,7 @@ static weft_status update_and_fetch(weft_call *call, void *arg)
     else
         status = weft_optimizer_accumulate(s->sgd, gradients);
     if (!status) {
-        progress_add(&s->progress, 1, weft_call_f64(call, 1), s->work->batch_size);
+        progress_add(&s->progress, 1, weft_tensor_get_f64(weft_call_tensor(call, 1), 0), s->work->batch_size);
         s->computing += weft_call_f64(call, 2);
         s->in_calls += weft_call_f64(call, 3);
         s->waiting[rank] = weft_call_defer(call);
@@ -141,7 +141,7 @@ static int serve(workload *work, weft_module *model)
     const weft_function functions[] = {
         {.name = "fetch", .gives = {WEFT_TYPE_TENSORS}, .run = fetch, .user = &s},
         {.name = "update_and_fetch",
-         .takes = {WEFT_TYPE_TENSORS, WEFT_TYPE_F64, WEFT_TYPE_F64, WEFT_TYPE_F64},
+         .takes = {WEFT_TYPE_TENSORS, WEFT_TYPE_TENSOR, WEFT_TYPE_F64, WEFT_TYPE_F64},
          .gives = {WEFT_TYPE_TENSORS},
          .run = update_and_fetch,
          .user = &s},
@@ -165,7 +165,7 @@ static int serve(workload *work, weft_module *model)
         status = WEFT_ERR_PEER_DEAD;
     }
     if (!status)
-        status = workload_deliver(work, model, model, &s.progress, work->trainers - s.training,
+        status = workload_deliver(work, model, &s.progress, work->trainers - s.training,
                                   s.in_calls / (s.computing + s.in_calls), agent, &error);
     int code = worker_end(agent, status, error);
     free(s.waiting);
@@ -179,49 +179,16 @@ static int serve(workload *work, weft_module *model)
 typedef struct trainer {
     workload *work;
     weft_module *model;
-    weft_tensors parameters, gradients; /* of the CPU, for calls; on the CPU the gradients are those of the tape */
-    weft_tensor **staged;               /* page-locked: parameters, then gradients; NULL: the model is on the CPU */
     weft_agent *agent;
     double in_call; /* seconds in the last update_and_fetch */
     weft_error *error;
 } trainer;
 
-/* Moves the model to its device, and makes room for what calls carry. */
-static weft_status stage(trainer *me)
-{
-    weft_device device = me->work->device;
-    weft_status status = weft_module_to_device(me->model, device);
-    weft_tensors there = me->parameters = weft_module_parameters(me->model);
-    if (status || device.kind == WEFT_DEVICE_CPU)
-        return status;
-    me->staged = calloc(2 * there.count, sizeof(weft_tensor *));
-    for (size_t i = 0; i < 2 * there.count && me->staged && !status; i++) {
-        const weft_tensor *like = there.items[i % there.count];
-        status =
-            weft_tensor_empty_pinned(device, weft_tensor_shape(like), weft_tensor_dtype(like), &me->staged[i], NULL);
-    }
-    if (status)
-        return status;
-    me->parameters = (weft_tensors){me->staged, there.count};
-    me->gradients = (weft_tensors){me->staged + there.count, there.count};
-    return me->staged ? WEFT_OK : WEFT_ERR_MEMORY;
-}
-
-/* Copies between the device and the staged tensors; nothing if the model is on the CPU. */
-static weft_status copy(const trainer *me, weft_tensors to, weft_tensors from)
-{
-    weft_status status = WEFT_OK;
-    for (size_t i = 0; i < to.count && me->staged && !status; i++)
-        status = weft_tensor_assign(to.items[i], from.items[i]);
-    return status;
-}
-
 /* Calls the server. Its model lands in the parameters of this trainer's model. */
 static weft_status ask(trainer *me, const char *function, weft_args arguments)
 {
-    weft_rpc_options how = {.land = me->parameters, .timeout_ms = WEFT_FOREVER, .error = &me->error};
-    weft_status status = weft_rpc_sync(me->agent, weft_to_rank(0), function, arguments, &how, NULL);
-    return status ? status : copy(me, weft_module_parameters(me->model), me->parameters);
+    weft_rpc_options how = {.land = weft_module_parameters(me->model), .timeout_ms = WEFT_FOREVER, .error = &me->error};
+    return weft_rpc_sync(me->agent, weft_to_rank(0), function, arguments, &how, NULL);
 }
 
 static weft_status train_step(trainer *me, int64_t iteration)
@@ -233,15 +200,12 @@ static weft_status train_step(trainer *me, int64_t iteration)
     weft_backward(t, loss);
     weft_tensors gradients = weft_tape_grads(t, weft_module_parameters(me->model));
     weft_status status = weft_tape_status(t);
-    if (status)
+    if (status) {
         me->error = weft_error_ref(weft_tape_error(t));
-    else
-        status = copy(me, me->gradients, gradients);
-    if (!status) {
+    } else {
         double computed = clock_seconds();
         status = ask(me, "update_and_fetch",
-                     WEFT_VALUES(weft_of_tensors(me->staged ? me->gradients : gradients),
-                                 weft_of_f64(weft_tensor_get_f64(loss, 0)), weft_of_f64(computed - began),
+                     WEFT_VALUES(weft_of_tensors(gradients), weft_of_tensor(loss), weft_of_f64(computed - began),
                                  weft_of_f64(me->in_call)));
         me->in_call = clock_seconds() - computed;
     }
@@ -252,18 +216,15 @@ static weft_status train_step(trainer *me, int64_t iteration)
 static int train(workload *work, weft_module *model)
 {
     trainer me = {.work = work, .model = model};
-    weft_status status = stage(&me);
+    const weft_device_map map = {.here = work->device}; /* there: the CPU */
+    weft_status status = weft_module_to_device(model, work->device);
     if (!status)
-        status = worker_open((weft_agent_options){0}, &me.agent);
+        status = worker_open((weft_agent_options){.device_maps = &map, .device_map_count = 1}, &me.agent);
     if (!status)
         status = ask(&me, "fetch", WEFT_NO_VALUES);
     for (int64_t i = 0; i < work->iterations && !status; i++)
         status = train_step(&me, i);
-    int code = worker_end(me.agent, status, me.error);
-    for (size_t i = 0; me.staged && i < 2 * me.parameters.count; i++)
-        weft_tensor_unref(me.staged[i]);
-    free(me.staged);
-    return code;
+    return worker_end(me.agent, status, me.error);
 }
 
 int main(int argc, char **argv)

@@ -12,6 +12,9 @@
  * passes add their gradients in one context, and an optimizer then steps both stages once. While the second stage
  * computes the backward pass of one micro-batch, the first stage computes that of the previous one.
  *
+ * With --device cuda:N or auto the stages compute on the GPU of that number of their machine, and a device map of the
+ * master brings the scores to its CPU. Activations and gradients travel between the GPUs. No thread waits for a GPU.
+ *
  * Small micro-batches keep both stages busy, large ones are computed more efficiently: compare --micro-batch 4, 30 and
  * 120.
  *
@@ -32,23 +35,27 @@ enum { STAGES = 2, CLASSES = 1000 };
 typedef struct settings {
     int64_t batch, piece, batches, image_size, seed; /* piece: images of a micro-batch */
     double lr;
+    const char *device_text;
+    weft_device device; /* of the stages */
     bool quiet;
 } settings;
 
 /* ---- A stage ---------------------------------------------------------------------------------------------------- */
 
-/* (number, seed) -> stage 0 or 1, cut behind layer2 as in the tutorial: a remote module. */
+/* (number, seed, number of the GPU or -1) -> stage 0 or 1, cut behind layer2 as in the tutorial: a remote module. */
 static weft_status make_stage(weft_call *call, void *arg)
 {
     (void)arg;
     bool first = weft_call_i64(call, 0) == 0;
+    int64_t gpu = weft_call_i64(call, 2);
     weft_module *stage = NULL;
     weft_status status = weft_resnet50_stage_create(first ? WEFT_RESNET_STEM : WEFT_RESNET_LAYER3,
                                                     first ? WEFT_RESNET_LAYER3 : WEFT_RESNET_PARTS, CLASSES,
                                                     (uint64_t)weft_call_i64(call, 1), &stage, NULL);
-    if (!status)
-        weft_call_give_object(call, &weft_module_object, stage);
-    return status;
+    if (status)
+        return status;
+    weft_call_give_object(call, &weft_module_object, stage);
+    return gpu < 0 ? WEFT_OK : weft_module_to_device(stage, (weft_device){WEFT_DEVICE_CUDA, (int)gpu});
 }
 
 /* The stage that argument 0 refers to; NULL: the call has failed. */
@@ -61,7 +68,7 @@ static weft_module *stage_of(weft_call *call)
     return module;
 }
 
-/* Continues forward when the input has arrived. */
+/* Continues forward when the input has arrived: images of the master on the CPU, activations on the GPU. */
 static void compute(weft_future *fetched, void *arg)
 {
     weft_call *call = arg;
@@ -70,8 +77,13 @@ static void compute(weft_future *fetched, void *arg)
     if (error)
         weft_call_fail_with(call, error);
     else if (stage) {
-        weft_tensor *x = weft_future_tensor(fetched, 0);
-        weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_module_forward(weft_call_tape(call), stage, x))));
+        weft_device device = weft_tensor_device(weft_module_parameters(stage).items[0]);
+        weft_tape *t =
+            weft_tape_open(&(weft_tape_options){.record = true, .parent = weft_call_tape(call), .device = device});
+        weft_tensor *x = temporary_move(t, weft_future_tensor(fetched, 0), device);
+        weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_module_forward(t, stage, x))));
+        weft_call_fail_with(call, weft_tape_error(t));
+        weft_tape_close(t);
     }
     weft_call_finish(call, WEFT_OK);
 }
@@ -98,7 +110,7 @@ static weft_status forward(weft_call *call, void *arg)
 static int serve(void)
 {
     const weft_function functions[] = {
-        {.name = "make_stage", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = make_stage},
+        {.name = "make_stage", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = make_stage},
         {.name = "forward", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSOR}, .run = forward},
     };
     weft_agent *agent = NULL;
@@ -272,9 +284,11 @@ static weft_status make_model(master *m)
     weft_status status = WEFT_OK;
     const weft_rpc_options how = {.error = &m->error};
     const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = m->set->lr};
+    int64_t gpu = m->set->device.kind == WEFT_DEVICE_CUDA ? m->set->device.index : -1;
     for (int s = 0; s < STAGES && !status; s++)
         status = weft_rpc_remote(m->agent, weft_to_rank(1 + s), "make_stage",
-                                 WEFT_VALUES(weft_of_i64(s), weft_of_i64(m->set->seed)), &how, &m->stages[s]);
+                                 WEFT_VALUES(weft_of_i64(s), weft_of_i64(m->set->seed), weft_of_i64(gpu)), &how,
+                                 &m->stages[s]);
     const weft_args all = WEFT_VALUES(weft_of_rref(m->stages[0]), weft_of_rref(m->stages[1]));
     return status ? status : weft_dist_optimizer_create(m->agent, all, &spec, &m->sgd, &m->error);
 }
@@ -301,7 +315,9 @@ static void deliver(const master *m)
 static int lead(const settings *s)
 {
     master m = {.set = s, .progress = {.total = s->batches * count_pieces(s), .unit = "images", .quiet = s->quiet}};
-    weft_status status = worker_open((weft_agent_options){.call_timeout_ms = WEFT_FOREVER}, &m.agent);
+    const weft_device_map map = {.there = s->device}; /* here: the CPU */
+    weft_status status = worker_open(
+        (weft_agent_options){.call_timeout_ms = WEFT_FOREVER, .device_maps = &map, .device_map_count = 1}, &m.agent);
     if (!status)
         status = make_model(&m);
     progress_begin(&m.progress);
@@ -324,6 +340,8 @@ int main(int argc, char **argv)
         {"batches", CLI_INT, &s.batches, 1, 1000000, NULL, "N", "number of batches", "3"},
         {"image-size", CLI_INT, &s.image_size, 64, 1024, NULL, "N", "height and width of an image, in pixels", "128"},
         {"lr", CLI_NUMBER, &s.lr, 1e-9, 1e30, NULL, "X", "learning rate of SGD", "0.05"},
+        {"device", CLI_TEXT, &s.device_text, 0, 0, NULL, "DEVICE",
+         "where the stages compute: cpu, cuda:N, or auto, the nearest GPU of the master", "cpu"},
         {"seed", CLI_INT, &s.seed, 0, 9007199254740992.0, NULL, "N", "seed of weights and images", "1"},
         {"quiet", CLI_FLAG, &s.quiet, 0, 0, NULL, NULL, "print no progress", NULL},
     };
@@ -336,6 +354,8 @@ int main(int argc, char **argv)
     int64_t size = 1 + STAGES;
     if (code < 0)
         code = worker_begin(&program, "master", "stage", 1 + STAGES, &rank, &size);
+    if (code < 0 && rank == 0)
+        code = worker_choose_device(&program, s.device_text, &s.device);
     if (code >= 0)
         return code;
     if (s.piece > s.batch)

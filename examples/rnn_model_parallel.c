@@ -10,6 +10,9 @@
  * In each iteration the trainer embeds its batch with one call, runs the LSTM, and decodes with another call, under one
  * context. One backward pass goes through all three, and steps an optimizer over the parameters of both workers.
  *
+ * With --device cuda:N or auto both compute on GPUs. Activations and gradients travel between the GPUs, and no thread
+ * waits for a GPU except to read losses, of many iterations at once.
+ *
  * After the RNN of PyTorch's tutorial "Getting started with Distributed RPC Framework": a small model, on random words.
  * The batches are the same in each epoch, so that there is something to learn. --help lists the options.
  */
@@ -21,38 +24,38 @@
 #include "common/worker.h"        /* the job, messages */
 
 enum { BATCHES = 5, BATCH = 5, LENGTH = 6 }; /* of an epoch; sequences of a batch; words of a sequence */
+enum { LOSSES = 4 * BATCHES };               /* on a GPU so many are read at once */
 #define SPREAD 0.1                           /* initial weights of embedding and decoder are in -SPREAD..SPREAD */
 
 typedef struct settings {
     int64_t words, embedding, hidden, layers, epochs, seed;
     double dropout, lr;
+    const char *device_text;
+    weft_device device;
     bool quiet;
 } settings;
 
 /* ---- The server ------------------------------------------------------------------------------------------------- */
 
-/* Draws the weights as in the tutorial. */
-static weft_module *spread(weft_module *module, uint64_t seed)
+/* Moves the module to the device, and draws its weights as in the tutorial. */
+static weft_status spread(weft_module *module, weft_device device, uint64_t seed)
 {
-    for (size_t i = 0; module && i < weft_module_parameters(module).count; i++) {
-        weft_tensor *parameter = weft_module_parameters(module).items[i];
-        if (weft_tensor_fill_uniform(parameter, random_key(seed, i), -SPREAD, SPREAD)) {
-            weft_module_unref(module);
-            return NULL;
-        }
-    }
-    return module;
+    weft_status status = weft_module_to_device(module, device);
+    weft_tensors parameters = weft_module_parameters(module);
+    for (size_t i = 0; i < parameters.count && !status; i++)
+        status = weft_tensor_fill_uniform(parameters.items[i], random_key(seed, i), -SPREAD, SPREAD);
+    return status;
 }
 
 /* (words, width, dropout, seed) -> the embedding, a remote module. */
-static weft_status make_embedding(weft_call *call, void *user)
+static weft_status make_embedding(weft_call *call, void *arg)
 {
-    (void)user;
+    const settings *s = arg;
     const weft_embedding_layer layer = {.rows = weft_call_i64(call, 0), .width = weft_call_i64(call, 1)};
     weft_module *layers[2] = {NULL}, *both = NULL;
     weft_status status = weft_embedding_create(&layer, &layers[0], NULL);
     if (!status)
-        layers[0] = spread(layers[0], (uint64_t)weft_call_i64(call, 3));
+        status = spread(layers[0], s->device, (uint64_t)weft_call_i64(call, 3));
     if (!status)
         status = weft_dropout_create(weft_call_f64(call, 2), &layers[1], NULL);
     weft_status made =
@@ -63,29 +66,33 @@ static weft_status make_embedding(weft_call *call, void *user)
 }
 
 /* (hidden, words, seed) -> the decoder, a remote module. */
-static weft_status make_decoder(weft_call *call, void *user)
+static weft_status make_decoder(weft_call *call, void *arg)
 {
-    (void)user;
+    const settings *s = arg;
     uint64_t seed = (uint64_t)weft_call_i64(call, 2);
-    weft_module *decoder;
+    weft_module *decoder = NULL;
     weft_status status =
         weft_linear_create(weft_call_i64(call, 0), weft_call_i64(call, 1), false, seed, &decoder, NULL);
-    if (status)
+    if (!status)
+        status = spread(decoder, s->device, seed);
+    if (status) {
+        weft_module_unref(decoder);
         return status;
-    decoder = spread(decoder, seed);
-    if (decoder)
-        weft_tensor_fill(weft_module_find(decoder, "bias"), 0);
+    }
+    weft_tensor_fill(weft_module_find(decoder, "bias"), 0);
     weft_call_give_object(call, &weft_module_object, decoder);
     return WEFT_OK;
 }
 
-static int serve(void)
+static int serve(settings *s)
 {
     const weft_function functions[] = {
         {.name = "embedding",
          .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_I64},
-         .run = make_embedding},
-        {.name = "decoder", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = make_decoder}};
+         .run = make_embedding,
+         .user = s},
+        {.name = "decoder", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = make_decoder, .user = s},
+    };
     weft_agent *agent = NULL;
     weft_status status = worker_open((weft_agent_options){.functions = functions, .function_count = 2}, &agent);
     if (!status)
@@ -101,8 +108,10 @@ typedef struct trainer {
     weft_rref *embedding, *decoder;
     weft_module *lstm;
     weft_dist_optimizer *sgd;
-    weft_tensor *h, *c;    /* state of the LSTM, carried from batch to batch; NULL before the first */
-    int64_t parameters[2]; /* number of learned values: here, on the server */
+    weft_tensor *h, *c;          /* state of the LSTM, carried from batch to batch; NULL before the first */
+    int64_t parameters[2];       /* number of learned values: here, on the server */
+    weft_tensor *losses[LOSSES]; /* that are not read */
+    size_t unread;
     progress progress;
     weft_error *error;
 } trainer;
@@ -117,6 +126,8 @@ static weft_status make_model(trainer *me)
                                    .dropout = s->layers > 1 ? s->dropout : 0,
                                    .seed = random_key(seed, 2)};
     weft_status status = weft_lstm_create(&layer, &me->lstm, &me->error);
+    if (!status)
+        status = weft_module_to_device(me->lstm, s->device);
     weft_tensors own = weft_module_parameters(me->lstm);
     me->parameters[0] = weft_module_numel(me->lstm);
     me->parameters[1] = s->words * s->embedding + (s->hidden + 1) * s->words;
@@ -135,14 +146,14 @@ static weft_status make_model(trainer *me)
     return status ? status : weft_dist_optimizer_create(me->agent, all, &spec, &me->sgd, &me->error);
 }
 
-/* Draws [rows, columns] integers below `end`, owned by the tape. */
-static weft_tensor *draw(weft_tape *t, uint64_t seed, int64_t rows, int64_t columns, int64_t end)
+/* Draws [rows, columns] integers below `end`, on the device, owned by the tape. */
+static weft_tensor *draw(weft_tape *t, uint64_t seed, int64_t rows, int64_t columns, int64_t end, weft_device device)
 {
     weft_tensor *drawn = temporary_empty(t, WEFT_SHAPE(rows, columns), WEFT_DTYPE_INT64);
     random_stream random = {seed};
     for (int64_t i = 0; drawn && i < rows * columns; i++)
         ((int64_t *)weft_tensor_data(drawn))[i] = random_below(&random, (uint32_t)end);
-    return drawn;
+    return temporary_move(t, drawn, device);
 }
 
 /*
@@ -153,8 +164,8 @@ static weft_tensor *loss_of(trainer *me, weft_tape *t, int64_t number)
 {
     const settings *s = me->set;
     uint64_t seed = random_key(random_key((uint64_t)s->seed, 4), (uint64_t)(number % BATCHES));
-    weft_tensor *words = draw(t, random_key(seed, 0), BATCH, LENGTH, s->words);
-    weft_tensor *target = draw(t, random_key(seed, 1), BATCH, s->words, LENGTH);
+    weft_tensor *words = draw(t, random_key(seed, 0), BATCH, LENGTH, s->words, s->device);
+    weft_tensor *target = draw(t, random_key(seed, 1), BATCH, s->words, LENGTH, s->device);
     weft_forward_options how = {.has_seed = true, .seed = random_key((uint64_t)s->seed, (uint64_t)number + 5)};
     weft_tensor *x = weft_remote_forward(t, me->embedding, words, &how);
     weft_tape_set_seed(t, how.seed + 1);
@@ -171,20 +182,36 @@ static weft_tensor *loss_of(trainer *me, weft_tape *t, int64_t number)
     return weft_cross_entropy(t, scores, target);
 }
 
+/* The losses that are not read, on the CPU. */
+static weft_status read_losses(trainer *me)
+{
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = me->set->device});
+    weft_tensor *all = weft_stack(t, (weft_tensors){me->losses, me->unread}, 0);
+    all = temporary_move(t, all, (weft_device){0});
+    weft_status status = weft_tape_status(t);
+    for (size_t i = 0; i < me->unread; i++) {
+        weft_tensor_unref(me->losses[i]);
+        progress_add(&me->progress, 1, weft_tensor_get_f64(all, (int64_t)i), BATCH);
+        progress_update(&me->progress, 1);
+    }
+    me->unread = 0;
+    weft_tape_close(t);
+    return status;
+}
+
 static weft_status train_step(trainer *me, int64_t number)
 {
-    weft_tape *t = weft_dist_tape_open(me->agent, NULL);
+    weft_tape *t = weft_dist_tape_open(me->agent, &(weft_tape_options){.device = me->set->device});
     weft_tensor *loss = loss_of(me, t, number);
     weft_dist_backward(t, loss, &(weft_pass_options){.step = me->sgd});
     weft_status status = weft_tape_status(t);
-    if (status) {
+    if (status)
         me->error = weft_error_ref(weft_tape_error(t));
-    } else {
-        progress_add(&me->progress, 1, weft_tensor_get_f64(loss, 0), BATCH);
-        progress_update(&me->progress, 1);
-    }
+    else
+        me->losses[me->unread++] = weft_tensor_ref(loss);
     weft_tape_close(t);
-    return status;
+    bool is_due = me->set->device.kind == WEFT_DEVICE_CPU || me->unread == LOSSES || number + 1 == me->progress.total;
+    return status || !is_due ? status : read_losses(me);
 }
 
 static void deliver(const trainer *me)
@@ -215,6 +242,8 @@ static int train(const settings *s)
         status = train_step(&me, i);
     if (!status)
         deliver(&me);
+    for (size_t i = 0; i < me.unread; i++)
+        weft_tensor_unref(me.losses[i]);
     weft_tensor_unref(me.h);
     weft_tensor_unref(me.c);
     weft_dist_optimizer_unref(me.sgd);
@@ -237,6 +266,8 @@ int main(int argc, char **argv)
         {"dropout", CLI_NUMBER, &s.dropout, 0, 0.99, NULL, "X",
          "dropout rate after the embedding, between LSTM layers, and after the LSTM", "0.5"},
         {"lr", CLI_NUMBER, &s.lr, 1e-9, 1e3, NULL, "X", "learning rate of SGD", "0.05"},
+        {"device", CLI_TEXT, &s.device_text, 0, 0, NULL, "DEVICE",
+         "where this worker computes: cpu, cuda:N, or auto, the nearest GPU", "cpu"},
         {"seed", CLI_INT, &s.seed, 0, 9007199254740992.0, NULL, "N", "seed of weights, words and dropout", "1"},
         {"quiet", CLI_FLAG, &s.quiet, 0, 0, NULL, NULL, "print no progress", NULL},
     };
@@ -249,7 +280,9 @@ int main(int argc, char **argv)
     int64_t size = 2;
     if (code < 0)
         code = worker_begin(&program, "trainer", "server", 2, &rank, &size);
+    if (code < 0)
+        code = worker_choose_device(&program, s.device_text, &s.device);
     if (code >= 0)
         return code;
-    return rank == 0 ? train(&s) : serve();
+    return rank == 0 ? train(&s) : serve(&s);
 }

@@ -12,7 +12,8 @@
  * At the end the server measures the accuracy of the model on held-out images.
  *
  * With --device cuda:N or auto the server runs the model on a GPU, where its parameters, gradients and optimizers are.
- * Calls carry CPU tensors, so weft_on_device_create copies inputs and results.
+ * Device maps of the trainers bring inputs there, and results back. For trainers that a launcher starts, set
+ * WEFT_DEVICE_MAPS="worker0/cpu=cuda:N": without maps the server copies, and waits for each result.
  *
  * After PyTorch's tutorial "Implementing a Parameter Server using Distributed RPC Framework". --help lists the options.
  */
@@ -31,8 +32,7 @@
 
 typedef struct server {
     workload *work;
-    weft_module *model; /* as trainers call it */
-    weft_module *plain; /* the same without the copies between devices: what is saved */
+    weft_module *model;
 
     pthread_mutex_t lock; /* protects the fields below */
     int64_t *steps;       /* by rank: of this trainer */
@@ -87,11 +87,10 @@ static int serve(workload *work)
     };
     weft_agent *agent = NULL;
     weft_error *error = NULL;
-    weft_status status = s.steps ? workload_model(work, &s.plain, &error) : WEFT_ERR_MEMORY;
-    if (!status && work->device.kind == WEFT_DEVICE_CPU)
-        s.model = weft_module_ref(s.plain);
-    else if (!status)
-        status = weft_on_device_create(weft_module_ref(s.plain), work->device, &s.model, &error);
+    weft_status status = s.steps ? workload_model(work, &s.model, &error) : WEFT_ERR_MEMORY;
+    if (!status)
+        status = weft_module_to_device(s.model, work->device);
+    worker_serve_on(work->device);
     if (!status)
         status = worker_open(
             (weft_agent_options){
@@ -104,10 +103,9 @@ static int serve(workload *work)
         status = WEFT_ERR_PEER_DEAD;
     }
     if (!status)
-        status = workload_deliver(work, s.model, s.plain, &s.progress, s.lost, -1, agent, &error);
+        status = workload_deliver(work, s.model, &s.progress, s.lost, -1, agent, &error);
     int code = worker_end(agent, status, error);
     weft_module_unref(s.model);
-    weft_module_unref(s.plain);
     free(s.steps);
     return code;
 }

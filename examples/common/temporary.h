@@ -23,6 +23,15 @@ static inline weft_tensor *temporary_empty(weft_tape *t, weft_shape shape, weft_
     return temporary_keep(t, status, made, why);
 }
 
+/* The tensor on `device`. */
+static inline weft_tensor *temporary_move(weft_tape *t, weft_tensor *x, weft_device device)
+{
+    weft_tensor *there = NULL;
+    weft_error *why = NULL;
+    weft_status status = weft_tensor_to_device(x, device, &there, &why);
+    return temporary_keep(t, status, there, why);
+}
+
 /* A CPU tensor over memory that lives longer than the tape. */
 static inline weft_tensor *temporary_wrap(weft_tape *t, weft_shape shape, weft_dtype dtype, void *data)
 {

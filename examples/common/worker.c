@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -120,4 +121,12 @@ int worker_choose_device(const cli *program, const char *text, weft_device *out)
     int code = cli_error(program, "--device is '%s': %s", text, weft_error_message(error));
     weft_error_unref(error);
     return code;
+}
+
+void worker_serve_on(weft_device device)
+{
+    char maps[64];
+    snprintf(maps, sizeof(maps), "worker0/cpu=cuda:%d", device.index);
+    if (device.kind == WEFT_DEVICE_CUDA)
+        setenv("WEFT_DEVICE_MAPS", maps, 0);
 }

@@ -39,5 +39,8 @@ void worker_note(const char *format, ...) WEFT_PRINTF(1, 2);
 
 /* Reads the option --device; NULL: the CPU. Returns -1 to continue, or the exit code to end with. */
 int worker_choose_device(const cli *program, const char *text, weft_device *out);
+/* For rank 0, before worker_open: the other workers that it starts get device maps, by which their CPU tensors come to
+ * its GPU `device`, and its answers go back to their CPU. Does nothing for the CPU, or if WEFT_DEVICE_MAPS is set. */
+void worker_serve_on(weft_device device);
 
 #endif

@@ -134,33 +134,15 @@ const uint32_t *workload_batch(workload *w, int64_t iteration)
     return w->order + (iteration % per_epoch(w) * parts_of(w) + part) * w->batch_size;
 }
 
-/* The tensor on the tape's device; owned by the tape. */
-static weft_tensor *moved(weft_tape *t, weft_tensor *x, weft_device device)
-{
-    weft_tensor *there = NULL;
-    weft_error *why = NULL;
-    weft_status status = weft_tensor_to_device(x, device, &there, &why);
-    return temporary_keep(t, status, there, why);
-}
-
-static weft_tensor *pinned(weft_tape *t, weft_device device, weft_shape shape, weft_dtype dtype)
-{
-    weft_tensor *made = NULL;
-    weft_error *why = NULL;
-    weft_status status = weft_tensor_empty_pinned(device, shape, dtype, &made, &why);
-    return temporary_keep(t, status, made, why);
-}
-
 /*
- * Makes a batch of `count` images, those in `indices` or those from `first` on: x [count, 1, 28, 28], labels [count].
- * They are CPU tensors, in memory from which the copy to `device` is quick.
+ * Makes a batch of `count` images, those in `indices` or those from `first` on: x [count, 1, 28, 28], labels [count],
+ * on the CPU.
  */
 static weft_tensor *digits_batch(const dataset *data, weft_tape *t, const uint32_t *indices, size_t first, size_t count,
-                                 weft_device device, weft_tensor **labels)
+                                 weft_tensor **labels)
 {
-    weft_shape shape = WEFT_SHAPE((int64_t)count, 1, DATASET_SIDE, DATASET_SIDE);
-    weft_tensor *x = pinned(t, device, shape, WEFT_DTYPE_FLOAT32);
-    *labels = pinned(t, device, WEFT_SHAPE((int64_t)count), WEFT_DTYPE_INT64);
+    weft_tensor *x = temporary_empty(t, WEFT_SHAPE((int64_t)count, 1, DATASET_SIDE, DATASET_SIDE), WEFT_DTYPE_FLOAT32);
+    *labels = temporary_empty(t, WEFT_SHAPE((int64_t)count), WEFT_DTYPE_INT64);
     if (!x || !*labels)
         return NULL;
     float *pixels = weft_tensor_data(x);
@@ -263,13 +245,13 @@ weft_tensor *workload_loss(workload *w, weft_tape *t, weft_module *model, int64_
 {
     weft_tensor *target, *x, *loss;
     if (w->model == CONVNET)
-        x = digits_batch(&w->images, t, workload_batch(w, iteration), 0, (size_t)w->batch_size, device, &target);
+        x = digits_batch(&w->images, t, workload_batch(w, iteration), 0, (size_t)w->batch_size, &target);
     else
         x = random_batch(w, t, iteration, &target);
-    weft_tensor *scores = weft_module_forward(t, model, moved(t, x, device));
-    target = moved(t, target, device);
+    weft_tensor *scores = weft_module_forward(t, model, temporary_move(t, x, device));
+    target = temporary_move(t, target, device);
     loss = w->model == CONVNET ? weft_nll_loss(t, scores, target) : weft_mse_loss(t, scores, target);
-    double value = weft_tape_status(t) ? 0 : weft_tensor_get_f64(loss, 0);
+    double value = weft_tape_status(t) || device.kind != WEFT_DEVICE_CPU ? 0 : weft_tensor_get_f64(loss, 0);
     if (!isfinite(value))
         weft_tape_fail(t, WEFT_ERR_STATE,
                        "the loss of trainer %d is %s in iteration %lld of %lld, with --lr %g: a smaller one, please",
@@ -292,10 +274,13 @@ static void check_scores(const workload *w, weft_tape *t, const weft_tensor *sco
 static weft_status count_right(const workload *w, weft_module *model, size_t first, size_t count, size_t *right,
                                weft_error **error)
 {
-    weft_tape *t = weft_tape_open(NULL);
+    const weft_device cpu = {WEFT_DEVICE_CPU, 0};
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = w->device});
     weft_tensor *labels;
-    weft_tensor *x = digits_batch(&w->images, t, NULL, first, count, (weft_device){0}, &labels);
-    weft_tensor *scores = weft_module_forward(t, model, x), *guess = weft_argmax(t, scores, 1);
+    weft_tensor *x = digits_batch(&w->images, t, NULL, first, count, &labels);
+    weft_tensor *scores = weft_module_forward(t, model, temporary_move(t, x, w->device));
+    weft_tensor *guess = temporary_move(t, weft_argmax(t, scores, 1), cpu);
+    scores = temporary_move(t, scores, cpu);
     if (!weft_tape_status(t))
         check_scores(w, t, scores);
     weft_status status = weft_tape_status(t);
@@ -320,8 +305,8 @@ static weft_status measure_accuracy(const workload *w, weft_module *model, doubl
     return status;
 }
 
-weft_status workload_deliver(workload *w, weft_module *model, const weft_module *saved, const progress *p, int64_t lost,
-                             double share_of_calls, const weft_agent *agent, weft_error **error)
+weft_status workload_deliver(workload *w, weft_module *model, const progress *p, int64_t lost, double share_of_calls,
+                             const weft_agent *agent, weft_error **error)
 {
     weft_stats stats;
     struct rusage usage = {0};
@@ -330,7 +315,7 @@ weft_status workload_deliver(workload *w, weft_module *model, const weft_module 
     getrusage(RUSAGE_SELF, &usage);
     weft_status status = measure_accuracy(w, model, &accuracy, error);
     if (!status && w->save)
-        status = weft_module_save(saved, w->save, error);
+        status = weft_module_save(model, w->save, error);
     if (status)
         return status;
     putchar('\n');

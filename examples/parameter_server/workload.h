@@ -48,17 +48,18 @@ uint64_t workload_seed(const workload *workload, int64_t iteration);
 const uint32_t *workload_batch(workload *workload, int64_t iteration);
 /*
  * The loss of `model` on batch number `iteration` of this trainer, on the tape's device, `device`. The tape may record.
- * NULL: the tape failed. It fails if the loss is NaN or infinite; the error names trainer and iteration.
+ * NULL: the tape failed. It fails if the loss is NaN or infinite; the error names trainer and iteration. On a GPU the loss
+ * is not read, because reading waits.
  */
 weft_tensor *workload_loss(workload *workload, weft_tape *tape, weft_module *model, int64_t iteration,
                            weft_device device);
 /*
  * On the server, after training, while the trainers wait in weft_agent_close: measures the accuracy of `model` on
- * held-out images, saves the parameters of `saved` (--save), and prints the final table. `lost` trainers died.
+ * held-out images, saves its parameters (--save), and prints the final table. `lost` trainers died.
  * `share_of_calls` of the trainers' time, 0 to 1; < 0: unknown. WEFT_ERR_STATE: the model's scores are NaN or infinite.
  */
-WEFT_NODISCARD weft_status workload_deliver(workload *workload, weft_module *model, const weft_module *saved,
-                                            const progress *progress, int64_t lost, double share_of_calls,
-                                            const weft_agent *agent, weft_error **error);
+WEFT_NODISCARD weft_status workload_deliver(workload *workload, weft_module *model, const progress *progress,
+                                            int64_t lost, double share_of_calls, const weft_agent *agent,
+                                            weft_error **error);
 
 #endif

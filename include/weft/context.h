@@ -124,8 +124,9 @@ WEFT_API void weft_context_set_hooks(weft_context *context, weft_hooks *hooks);
 /* ---- The backward pass -------------------------------------------------------------------------- */
 
 typedef struct weft_pass_options {
-    weft_tensors gradients; /* of the roots, in order; NULL entry or empty list: 1 (for roots of one element) */
-    bool retain;            /* keep the records, so that another pass may follow */
+    /* Of the roots, in order, each on its root's device; NULL entry or empty list: 1 (for roots of one element). */
+    weft_tensors gradients;
+    bool retain; /* keep the records, so that another pass may follow */
     /* Add gradients in the order of arrival. This takes less memory, but the last bits may differ from pass to pass.
      * If false, they are the same in every pass (docs/distributed-autograd.md, "The order of sums"). */
     bool unordered;
@@ -145,6 +146,7 @@ typedef struct weft_pass_options {
  *   place.
  *   WEFT_ERR_INVALID: `loss` was not recorded.
  *   WEFT_ERR_SHAPE: `loss` has more or less than one element, and no gradient was given.
+ *   WEFT_ERR_UNSUPPORTED: the gradient that was given is not on the device of its root.
  *   WEFT_ERR_BUSY, WEFT_ERR_TOO_LARGE: a worker has no room for its gradients (docs/budget.md).
  *   WEFT_ERR_DEADLOCK: this thread cannot wait.
  *   WEFT_ERR_TIMEOUT, WEFT_ERR_MEMORY, WEFT_ERR_PEER_DEAD and other codes of workers that have ended.
@@ -201,8 +203,8 @@ static inline WEFT_NODISCARD weft_status weft_rref_fetch(weft_rref *rref, const 
 }
 
 /*
- * The gradient of `leaf` on this worker, dense: the sum over all passes that succeeded. Later passes do not change
- * the returned tensor. You get a reference; NULL: no gradient, or memory is out.
+ * The gradient of `leaf` on this worker, dense and on the leaf's device: the sum over all passes that succeeded. Later
+ * passes do not change the returned tensor. You get a reference; NULL: no gradient, or memory is out.
  */
 WEFT_API weft_tensor *weft_context_ref_grad(weft_context *context, const weft_tensor *leaf);
 

@@ -76,11 +76,12 @@ typedef struct weft_tape_options {
      * the child's results. */
     weft_tape *parent;
     weft_mode mode; /* the mode of modules on this tape; other threads may use the same modules in another mode */
-    /* The device on which operators compute; operands and results are on it. A tape with a parent has the parent's
-     * device. If the device does not exist, the tape has failed from the start. All zero: the CPU. */
+    /* The device on which operators compute; operands and results are on it. If the device does not exist, the tape
+     * has failed from the start. All zero: with a parent the parent's device, otherwise the CPU. */
     weft_device device;
     /* The stream on which the tape queues its work on a GPU; it is on the tape's device (weft/stream.h). The tape
-     * takes a reference. NULL: with a parent the parent's stream, otherwise weft's stream of the device. */
+     * takes a reference. NULL: with a parent of the same device the parent's stream, otherwise weft's stream of the
+     * device. */
     weft_stream *stream;
 } weft_tape_options;
 

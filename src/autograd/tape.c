@@ -34,7 +34,9 @@ static void check_device(weft_tape *tape)
 
 static void set_stream(weft_tape *tape, const weft_tape_options *how)
 {
-    weft_stream *stream = how->stream || !tape->parent ? how->stream : tape->parent->stream;
+    weft_stream *parents = tape->parent ? tape->parent->stream : NULL;
+    bool takes_parents = !how->stream && parents && parents->device == tape->device.index;
+    weft_stream *stream = takes_parents ? parents : how->stream;
     char text[WFI_DEVICE_TEXT];
     WFI_CHECK_HANDLE(stream);
     if (stream && (tape->device.kind != WEFT_DEVICE_CUDA || tape->device.index != stream->device))
@@ -91,7 +93,7 @@ weft_tape *wfi_tape_open_in(wfi_graph *graph, const weft_tape_options *how)
                 wfi_tape_fail_memory(tape, "tape_open");
         }
     }
-    tape->device = tape->parent ? tape->parent->device : how->device;
+    tape->device = tape->parent && how->device.kind == WEFT_DEVICE_CPU ? tape->parent->device : how->device;
     check_device(tape);
     set_stream(tape, how);
     check_mode(tape, how->mode);

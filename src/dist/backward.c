@@ -51,6 +51,13 @@ static weft_tensor *initial_gradient(const weft_tensor *root, size_t index, weft
         *error = refuse(WEFT_ERR_SHAPE, "the gradient of root %zu is not of its shape and dtype", index);
         return NULL;
     }
+    weft_device device = weft_tensor_device(root), have = given ? weft_tensor_device(given) : device;
+    if (have.kind != device.kind || have.index != device.index) {
+        char there[WFI_DEVICE_TEXT], here[WFI_DEVICE_TEXT];
+        *error = refuse(WEFT_ERR_UNSUPPORTED, "the gradient of root %zu is on %s, the root on %s", index,
+                        wfi_device_text(have, there), wfi_device_text(device, here));
+        return NULL;
+    }
     weft_tensor *gradient =
         given ? wfi_tensor_contiguous(given, NULL) : wfi_tensor_full_like(root, root->shape, root->dtype, 1);
     if (!gradient)

@@ -7,6 +7,7 @@
 #include "base/text/sized.h"
 #include "dist/contexts.h"
 #include "dist/pass.h"
+#include "rpc/agent/devices.h"
 
 #include <stdlib.h>
 
@@ -39,6 +40,7 @@ weft_context *wfi_context_create(weft_agent *agent, weft_context_id id)
     context->has_pairs = has_pairs;
     wfi_mutex_init(&context->sums);
     wfi_mutex_init(&context->lock);
+    wfi_mutex_bar_devices(&context->lock); /* threads with the agent's lock wait for it */
     wfi_list_init(&context->passes);
     wfi_list_init(&context->link);
     return context;
@@ -206,7 +208,7 @@ static weft_status add_send(weft_context *context, wfi_tape_path *path, int to, 
     wfi_node *node = make_send(context, path, tensor);
     if (!node)
         return WEFT_ERR_MEMORY;
-    sends[context->send_count++] = (wfi_send){node, to, incarnation};
+    sends[context->send_count++] = (wfi_send){node, to, incarnation, wfi_device_code(weft_tensor_device(tensor))};
     context->has_pairs[to] = true;
     context->send_bytes += weft_tensor_nbytes(tensor) + GRADIENT_OVERHEAD;
     return WEFT_OK;
@@ -318,10 +320,10 @@ static bool add_up(wfi_map *into, wfi_map *from)
     return !status;
 }
 
-static wfi_map move_gradients(wfi_pass_result *pass)
+static wfi_map move_gradients(wfi_map *gradients)
 {
-    wfi_map taken = pass->gradients;
-    wfi_map_init(&pass->gradients);
+    wfi_map taken = *gradients;
+    wfi_map_init(gradients);
     return taken;
 }
 
@@ -352,8 +354,8 @@ static bool sum_next(weft_context *context, wfi_map left[2])
     }
     bool joined = next != NULL;
     if (next) {
-        left[0] = move_gradients(first);
-        left[1] = move_gradients(next);
+        left[0] = move_gradients(&first->gradients);
+        left[1] = move_gradients(&next->gradients);
         wfi_mutex_unlock(&context->lock);
         joined = add_up(&left[0], &left[1]);
         wfi_mutex_lock(&context->lock);
@@ -365,10 +367,28 @@ static bool sum_next(weft_context *context, wfi_map left[2])
     return joined;
 }
 
+/* Drops the gradients of passes that were undone. */
+static void drop_undone(weft_context *context)
+{
+    wfi_map undone;
+    bool more;
+    do {
+        wfi_map_init(&undone);
+        wfi_mutex_lock(&context->lock);
+        WFI_FOR_LIST (wfi_pass_result, pass, &context->passes, link)
+            if (pass->undone.count && !undone.count)
+                undone = move_gradients(&pass->undone);
+        wfi_mutex_unlock(&context->lock);
+        more = undone.count;
+        wfi_gradients_clear(&undone);
+    } while (more);
+}
+
 void wfi_context_sum_final(weft_context *context)
 {
-    wfi_map left[2]; /* dropped without a lock: that may run code of the user */
+    wfi_map left[2]; /* dropped without a lock: that may run code of the user, or call the driver of a GPU */
     bool more = true;
+    drop_undone(context);
     while (more) {
         wfi_map_init(&left[0]);
         wfi_map_init(&left[1]);
@@ -381,28 +401,50 @@ void wfi_context_sum_final(weft_context *context)
     }
 }
 
-/*
- * The sum over all passes that ended well, with references: those of each root are added first, so the bits do not
- * depend on which passes wfi_context_sum_final has added.
- */
-static weft_status gradient_of(weft_context *context, const weft_tensor *leaf, weft_gradient *out)
+/* The gradient of a leaf in one pass. */
+typedef struct share {
+    int root;
+    weft_gradient gradient; /* references */
+} share;
+
+/* The gradients of a leaf in all passes that ended well, in their order: a malloc'ed array. NULL: no memory. */
+static share *shares_of(weft_context *context, const weft_tensor *leaf, size_t *count)
 {
-    weft_status status = WEFT_OK;
-    weft_gradient of_root = {0};
-    int root = -1;
+    size_t most = 0;
+    *count = 0;
     wfi_mutex_lock(&context->sums);
     wfi_mutex_lock(&context->lock);
+    WFI_FOR_LIST (const wfi_pass_result, pass, &context->passes, link)
+        most += pass->ended_well;
+    share *shares = wfi_calloc(most, sizeof(*shares));
     WFI_FOR_LIST (wfi_pass_result, pass, &context->passes, link) {
-        if (!pass->ended_well || status)
-            continue;
-        if (pass->root != root)
-            status = wfi_gradient_join(out, &of_root);
-        root = pass->root;
-        if (!status)
-            status = wfi_pass_add_gradient(pass, leaf, &of_root);
+        const weft_gradient *found = shares && pass->ended_well ? wfi_map_get(&pass->gradients, leaf->id) : NULL;
+        if (found)
+            shares[(*count)++] = (share){pass->root, {weft_tensor_ref(found->values), weft_tensor_ref(found->rows)}};
     }
     wfi_mutex_unlock(&context->lock);
     wfi_mutex_unlock(&context->sums);
+    return shares;
+}
+
+/*
+ * The sum over all passes that ended well, with references: those of each root are added first, so the bits do not
+ * depend on which passes wfi_context_sum_final has added. It is computed without a lock, because a GPU may do it.
+ */
+static weft_status gradient_of(weft_context *context, const weft_tensor *leaf, weft_gradient *out)
+{
+    size_t count;
+    weft_gradient of_root = {0};
+    share *shares = shares_of(context, leaf, &count);
+    weft_status status = shares ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        if (!status && i > 0 && shares[i].root != shares[i - 1].root)
+            status = wfi_gradient_join(out, &of_root);
+        if (!status)
+            status = wfi_gradient_join(&of_root, &shares[i].gradient);
+        wfi_gradient_clear(&shares[i].gradient);
+    }
+    free(shares);
     if (!status)
         status = wfi_gradient_join(out, &of_root);
     if (status) {

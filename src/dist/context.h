@@ -9,7 +9,8 @@
  *
  * LOCKS. `lock` guards all that changes: sends, recvs, passes, gradients, `over`. A thread that takes `lock` holds no
  * other lock except the agent's or `sums`. A thread that reads gradients, or adds up those of final passes, holds
- * `sums`, which it takes before `lock` and without the agent's lock. It adds those of final passes without `lock`.
+ * `sums`, which it takes before `lock` and without the agent's lock. Gradients are added and dropped without `lock`
+ * and the agent's lock: they may be on a GPU.
  * Contexts are in the agent's table (contexts.h) under the agent's lock.
  * LIFETIME. Reference-counted: by the table, until the context is over; by its user, each of its tapes, recordings
  * (recording.c) and passes.
@@ -25,11 +26,12 @@
 
 #include <weft/context.h>
 
-/* A tensor that this worker sent. A backward pass gets its gradient from worker `to`. */
+/* A tensor that this worker sent. A backward pass gets its gradient from worker `to`, on the tensor's device. */
 typedef struct wfi_send {
     wfi_node *node; /* referenced; its one input is the tensor that was sent */
     int to;
     uint32_t incarnation;
+    uint8_t device; /* of the tensor (rpc/agent/devices.h) */
 } wfi_send;
 
 /* A tensor that this worker received. A backward pass sends its gradient to worker `from`. */
@@ -37,6 +39,7 @@ typedef struct wfi_recv {
     wfi_node *node; /* referenced */
     int from;
     uint32_t incarnation;
+    uint8_t device;  /* of that worker: where the tensor was, and its gradient shall be */
     uint64_t number; /* the origin's number of the pair */
 } wfi_recv;
 
@@ -51,6 +54,7 @@ typedef struct wfi_pass_result {
     bool ended_well;   /* on this worker; elsewhere it may still fail */
     bool is_final;     /* it and all earlier passes of its root have ended well everywhere */
     wfi_map gradients; /* leaf's tensor id -> weft_gradient, if it has ended well; see wfi_context_sum_final */
+    wfi_map undone;    /* the same of a pass that failed later; to be dropped without a lock */
     weft_error *error; /* why it failed; referenced */
     void (*unref)(struct wfi_pass_result *result);
 } wfi_pass_result;

@@ -43,11 +43,13 @@ wfi_pass *wfi_pass_create(weft_context *context, unsigned flags)
                                 .give_boundary = keep_recv_gradient,
                                 .arg = pass};
     wfi_mutex_init(&pass->lock);
+    wfi_mutex_bar_devices(&pass->lock);
     wfi_list_init(&pass->result.link);
     wfi_list_init(&pass->unnotified);
     wfi_list_init(&pass->events);
     wfi_map_init(&pass->recv_of);
     wfi_map_init(&pass->result.gradients);
+    wfi_map_init(&pass->result.undone);
     atomic_fetch_add(&wfi_contexts_of(agent)->passes, 1);
     return pass;
 }
@@ -456,6 +458,8 @@ static bool is_failure(const wfi_pass *pass, const wfi_pass_event *event)
 static weft_error *end_pass(wfi_pass *pass, const weft_error *error)
 {
     weft_context *context = pass->context;
+    wfi_map dropped;
+    wfi_map_init(&dropped);
     wfi_mutex_lock(&context->lock);
     wfi_mutex_lock(&pass->lock);
     pass->over = true;
@@ -472,9 +476,12 @@ static weft_error *end_pass(wfi_pass *pass, const weft_error *error)
     pass->result.ended_well = !failure;
     if (pass->future)
         wfi_context_mark_own_final(context);
-    if (failure && !pass->hooks) /* otherwise hooks may still write to them, and they are freed with the pass */
-        wfi_gradients_clear(&pass->result.gradients);
+    if (failure && !pass->hooks) { /* otherwise hooks may still write to them, and they are freed with the pass */
+        dropped = pass->result.gradients;
+        wfi_map_init(&pass->result.gradients);
+    }
     wfi_mutex_unlock(&context->lock);
+    wfi_gradients_clear(&dropped);
     wfi_pass_observe_end(pass, status);
     atomic_fetch_sub(&wfi_contexts_of(pass->agent)->passes, 1);
     if (pass->future && wfi_agent_enter_locked(pass->agent)) {

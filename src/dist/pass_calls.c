@@ -52,6 +52,8 @@ static weft_status gradient_fault(const wfi_send *send, const weft_call *call, c
     const wfi_result *sent = send ? &send->node->results[0] : NULL;
     if (!send || send->to != call->from || send->incarnation != call->incarnation)
         return WEFT_ERR_INVALID;
+    if (type->to != send->device)
+        return WEFT_ERR_UNSUPPORTED;
     return type->dtype == sent->dtype && wfi_shape_equal(&type->shape, &sent->shape) ? WEFT_OK : WEFT_ERR_SHAPE;
 }
 
@@ -105,6 +107,11 @@ static weft_status gradients_fault(const weft_context *context, const weft_call 
             snprintf(problem, room,
                      "the gradient of rank %d for number %llu has not the shape and dtype of the tensor "
                      "that this worker sent",
+                     call->from, (unsigned long long)number);
+        else if (status == WEFT_ERR_UNSUPPORTED)
+            snprintf(problem, room,
+                     "the gradient of rank %d for number %llu does not go to the device of the tensor that this worker "
+                     "sent",
                      call->from, (unsigned long long)number);
         else if (status)
             snprintf(problem, room,
@@ -374,12 +381,16 @@ static weft_status fail_here(weft_agent *agent, const weft_context_id *id, int r
     wfi_net_lock(agent->net);
     weft_context *context = wfi_contexts_find(agent, id);
     if (context) {
+        wfi_context_ref(context);
         wfi_mutex_lock(&context->lock);
         if (!takes_part || context->has_pairs[from])
             status = end_here(context, root, number, error, &pass, &ended);
         wfi_mutex_unlock(&context->lock);
     }
     wfi_net_unlock(agent->net);
+    if (context)
+        wfi_context_sum_final(context); /* drops what was undone */
+    wfi_context_unref(context);
     if (pass && ended)
         wfi_pass_abort(pass, error); /* tells the other workers of the pass */
     else if (pass)

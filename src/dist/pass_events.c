@@ -24,6 +24,7 @@ void wfi_pass_unref(wfi_pass *pass)
         wfi_agent_leave_locked(pass->agent);
     }
     wfi_gradients_clear(&pass->result.gradients);
+    wfi_gradients_clear(&pass->result.undone);
     weft_error_unref(pass->result.error);
     weft_future_unref(pass->future);
     free(pass->peers);

@@ -122,7 +122,8 @@ weft_error *wfi_pass_error_of_engine(const wfi_pass *pass)
 /* A pass that has ended well here has failed elsewhere. */
 static void drop_sums(wfi_pass_result *result, const weft_error *error)
 {
-    wfi_gradients_clear(&result->gradients);
+    result->undone = result->gradients; /* until then empty: it ends well once */
+    wfi_map_init(&result->gradients);
     wfi_pass_observe_undone(wfi_container_of(result, wfi_pass, result));
     result->ended_well = false;
     result->is_final = false;

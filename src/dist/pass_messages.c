@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "dist/pass_impl.h"
 #include "rpc/client/client.h"
+#include "tensor/check.h"
 #include "value/value.h"
 
 #include <stdlib.h>
@@ -39,6 +40,8 @@ void wfi_pass_write_head(const wfi_pass *pass, uint64_t number, unsigned flags, 
 typedef struct lists {
     wfi_writer pending, absent, numbers;
     wfi_pointers gradients; /* borrowed from the recvs */
+    wfi_writer devices;     /* of each gradient at the peer, as a byte */
+    bool names_devices;     /* not all are on the CPU, here and there */
 } lists;
 
 /*
@@ -55,6 +58,8 @@ static wfi_pass_recv *gather(const wfi_pass_peer *peer, bool lists_pending, list
             continue;
         }
         wfi_write_u64(&out->numbers, recv->pair.number);
+        wfi_write_u8(&out->devices, recv->pair.device);
+        out->names_devices |= recv->pair.device || wfi_tensor_is_on_gpu(recv->gradient);
         if (!wfi_pointers_push(&out->gradients, recv->gradient)) {
             out->numbers.failed = true;
             break;
@@ -154,15 +159,18 @@ void wfi_pass_wait_for_calls(wfi_pass *pass)
     }
 }
 
-/* Starts a call of "weft:pass" to that worker. */
-static weft_status call_pass(wfi_pass *pass, int rank, weft_args args)
+/* Starts a call of "weft:pass" to that worker. `devices`: of the gradients there; NULL: the CPU. */
+static weft_status call_pass(wfi_pass *pass, int rank, weft_args args, const uint8_t *devices)
 {
     weft_agent *agent = pass->agent;
     weft_worker to = {rank, pass->peers[rank].incarnation};
     weft_future *future = NULL;
     weft_error *error = NULL;
-    const wfi_reserved_call call = {
-        .function = WFI_PASS_FUNCTION, .arguments = args, .timeout_ms = WEFT_FOREVER, .within = &pass->span};
+    const wfi_reserved_call call = {.function = WFI_PASS_FUNCTION,
+                                    .arguments = args,
+                                    .timeout_ms = WEFT_FOREVER,
+                                    .within = &pass->span,
+                                    .devices = devices};
     wfi_pass_event *event = wfi_calloc(1, sizeof(*event)); /* if it were made later, and failed, the pass would hang */
     weft_status status =
         event ? wfi_rpc_start_reserved(agent, weft_to_worker(to), &call, &future, &error) : WEFT_ERR_MEMORY;
@@ -198,7 +206,7 @@ static weft_status write_to(wfi_pass *pass, int rank)
                      (pass->flags & (WFI_PASS_RETAINS | WFI_PASS_UNORDERED));
     uint8_t room[WFI_PASS_HEAD_BYTES];
     wfi_writer head;
-    lists out = {0};
+    lists out = {.names_devices = wfi_devices_map_cpu(pass->agent)};
     wfi_writer_init(&head, room, sizeof(room));
     wfi_mutex_lock(&pass->context->lock);
     uint64_t final = wfi_context_last_final(pass->context, pass->result.root);
@@ -207,8 +215,10 @@ static weft_status write_to(wfi_pass *pass, int rank)
     wfi_writer_init_growing(&out.pending);
     wfi_writer_init_growing(&out.absent);
     wfi_writer_init_growing(&out.numbers);
+    wfi_writer_init_growing(&out.devices);
     const wfi_pass_recv *left = gather(peer, lists_pending, &out);
-    weft_status status = out.pending.failed || out.absent.failed || out.numbers.failed ? WEFT_ERR_MEMORY : WEFT_OK;
+    bool whole = !out.pending.failed && !out.absent.failed && !out.numbers.failed && !out.devices.failed;
+    weft_status status = whole ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!status)
         status = call_pass(
             pass, rank,
@@ -216,7 +226,8 @@ static weft_status write_to(wfi_pass *pass, int rank)
                         weft_of_bytes(out.absent.data, out.absent.size),
                         weft_of_bytes(out.numbers.data, out.numbers.size),
                         weft_of_bytes(pass->step_names, pass->step_size),
-                        weft_of_tensors((weft_tensors){(weft_tensor **)out.gradients.items, out.gradients.count})));
+                        weft_of_tensors((weft_tensors){(weft_tensor **)out.gradients.items, out.gradients.count})),
+            out.names_devices ? out.devices.data : NULL);
     if (!status) {
         wfi_pass_observe_message(pass, WFI_PASS_SENT,
                                  (weft_tensors){(weft_tensor **)out.gradients.items, out.gradients.count});
@@ -227,6 +238,7 @@ static weft_status write_to(wfi_pass *pass, int rank)
     wfi_writer_fini(&out.pending);
     wfi_writer_fini(&out.absent);
     wfi_writer_fini(&out.numbers);
+    wfi_writer_fini(&out.devices);
     free(out.gradients.items);
     return status;
 }

@@ -271,9 +271,9 @@ static weft_status read_request(weft_agent *agent, wfi_peer *from, wfi_reader *b
 
 /* ---- Both -------------------------------------------------------------------------------------------------------- */
 
-/* Replaces the received tensors at `places` by recorded ones, each of which is a recv of the context. */
+/* Replaces the received tensors that are linked by recorded ones, each of which is a recv of the context. */
 static weft_status add_recvs(wfi_recording *recording, wfi_peer *from, uint64_t first, weft_values *values,
-                             const size_t *places, size_t count)
+                             const wfi_decoded_link *linked, size_t count)
 {
     size_t all = count ? wfi_values_tensors(weft_values_args(values), NULL, 0) : 0;
     weft_tensor **tensors = count ? wfi_calloc(all, sizeof(*tensors)) : NULL;
@@ -289,14 +289,15 @@ static weft_status add_recvs(wfi_recording *recording, wfi_peer *from, uint64_t 
     for (size_t i = 0; i < all; i++)
         weft_tensor_ref(tensors[i]);
     for (size_t i = 0; i < count && !status; i++, pair.number++) {
-        weft_tensor *recorded =
-            places[i] < all ? wfi_context_add_recv(recording->context, &pair, tensors[places[i]]) : NULL;
+        size_t at = linked[i].index;
+        pair.device = linked[i].device;
+        weft_tensor *recorded = at < all ? wfi_context_add_recv(recording->context, &pair, tensors[at]) : NULL;
         if (!recorded) {
             status = WEFT_ERR_MEMORY;
             break;
         }
-        weft_tensor_unref(tensors[places[i]]);
-        tensors[places[i]] = recorded;
+        weft_tensor_unref(tensors[at]);
+        tensors[at] = recorded;
     }
     if (!status)
         wfi_values_replace_tensors(values, tensors);

@@ -116,15 +116,15 @@ static weft_status queue_copy(weft_stream *stream, wfi_storage *to, char *at, wf
                               size_t size)
 {
     bool to_device = to->kind == WFI_MEMORY_CUDA;
-    wfi_storage *there = to_device ? to : from;
-    bool is_lent = atomic_load_explicit(&there->is_lent, memory_order_acquire);
-    weft_stream *common = wfi_stream_common(there->device), *before = wfi_stream_set(stream);
-    weft_status status = wfi_storage_use(there, to_device);
+    wfi_storage *memory = to_device ? to : from; /* the device's */
+    bool is_lent = atomic_load_explicit(&memory->is_lent, memory_order_acquire);
+    weft_stream *common = wfi_stream_common(memory->device), *before = wfi_stream_set(stream);
+    weft_status status = wfi_storage_use(memory, to_device); /* on `stream`, which is set; written if to_device */
     wfi_stream_set(before);
     if (status == WEFT_OK && is_lent)
         status = wfi_stream_follow(stream, UINT64_C(1) << common->number);
     if (status == WEFT_OK)
-        status = wfi_cuda_enter(there->device);
+        status = wfi_cuda_enter(memory->device);
     if (status != WEFT_OK)
         return status;
     const wfi_cuda_driver *driver = wfi_cuda_driver_get();
@@ -142,11 +142,11 @@ weft_status wfi_copies_add(wfi_copies *copies, wfi_storage *to, size_t to_offset
 {
     bool to_device = to->kind == WFI_MEMORY_CUDA;
     int device = to_device ? to->device : from->device, direction = to_device ? TO_DEVICE : TO_HOST;
-    wfi_memory_kind other = to_device ? from->kind : to->kind;
+    wfi_memory_kind host_kind = to_device ? from->kind : to->kind;
     bool fits = to_offset <= to->size && size <= to->size - to_offset && from_offset <= from->size &&
                 size <= from->size - from_offset;
-    bool is_one_device = other == WFI_MEMORY_PINNED && (to_device || from->kind == WFI_MEMORY_CUDA);
-    weft_status status = fits && is_one_device ? WEFT_OK : WEFT_ERR_INVALID;
+    bool has_device = to_device || from->kind == WFI_MEMORY_CUDA;
+    weft_status status = fits && has_device && host_kind == WFI_MEMORY_PINNED ? WEFT_OK : WEFT_ERR_INVALID;
     lane *l = NULL;
     if (status == WEFT_OK && size > 0)
         status = find_lane(device, direction, &l);

@@ -23,19 +23,6 @@ static bool same_device(weft_device a, weft_device b)
     return a.kind == b.kind && a.index == b.index;
 }
 
-/* A contiguous copy on `to`. A copy to the CPU is in page-locked memory, which is faster, and which calls can send. */
-static weft_tensor *moved(weft_tensor *tensor, weft_device to)
-{
-    if (to.kind != WEFT_DEVICE_CPU || !tensor)
-        return wfi_tensor_to_device(tensor, to, NULL);
-    weft_tensor *copy =
-        wfi_tensor_empty_pinned(weft_tensor_device(tensor), weft_tensor_shape(tensor), weft_tensor_dtype(tensor), NULL);
-    if (!copy || weft_tensor_assign(copy, tensor) == WEFT_OK)
-        return copy;
-    weft_tensor_unref(copy);
-    return NULL;
-}
-
 /* One run of the child. `lock` guards the inner tape while passes open and close tapes below it. */
 typedef struct device_run {
     weft_module *child; /* one reference */
@@ -74,7 +61,7 @@ static weft_status give_gradients(const device_run *run, weft_tape *pass, const 
 {
     weft_tensors parameters = weft_module_parameters(run->child);
     weft_tensor *of_x = wanted[0] ? weft_tape_grad(pass, run->x) : NULL;
-    if (of_x && !(dx[0] = moved(of_x, run->outside)))
+    if (of_x && !(dx[0] = wfi_tensor_to_device_pinned(of_x, run->outside)))
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < parameters.count; i++)
         if (wanted[i + 1])
@@ -165,7 +152,7 @@ static weft_tensor *device_forward(weft_tape *tape, weft_module *self, weft_tens
     run->y = weft_module_forward(run->tape, run->child, run->x);
     if (run->tape)
         tape->random = run->tape->random;
-    weft_tensor *y = moved(run->y, tape->device), *out = NULL;
+    weft_tensor *y = wfi_tensor_to_device_pinned(run->y, tape->device), *out = NULL;
     if (weft_tape_status(run->tape) != WEFT_OK || !y) {
         if (run->tape && run->tape->error)
             wfi_tape_fail(tape, weft_tape_status(run->tape), NAME, "%s", weft_error_message(run->tape->error));

@@ -9,9 +9,12 @@
 #include "base/handle.h"
 #include "base/text/sized.h"
 #include "remote/remote.h"
+#include "rpc/agent/devices.h"
 #include "rpc/client/client.h"
+#include "tensor/tensor.h"
 #include "value/value.h"
 
+#include <weft/operator.h>
 #include <weft/remote_module.h>
 
 #include <stdlib.h>
@@ -29,6 +32,12 @@ static void drop_module(void *module)
 
 const weft_object_type weft_module_object = {.name = "module", .drop = drop_module};
 
+static bool is_on(const weft_tensor *tensor, weft_device device)
+{
+    weft_device now = weft_tensor_device(tensor);
+    return now.kind == device.kind && now.index == device.index;
+}
+
 static weft_status module_of(weft_call *call, weft_module **out)
 {
     void *object;
@@ -37,7 +46,85 @@ static weft_status module_of(weft_call *call, weft_module **out)
     return status;
 }
 
-/* "weft:forward" (module, mode, has a seed, seed, inputs ...) -> the outputs */
+/* The first tensor of `args`; NULL: there is none. */
+static const weft_tensor *first_tensor(weft_args args)
+{
+    weft_tensor *first = NULL;
+    (void)wfi_values_tensors(args, &first, 1);
+    return first;
+}
+
+/* The device on which the module computes for these inputs: the one that has all its parameters. Otherwise the CPU:
+ * then its children move their inputs (weft_on_device_create). A module without parameters computes where the inputs
+ * are. */
+static weft_device device_of(const weft_module *module, weft_args inputs)
+{
+    const weft_device cpu = {WEFT_DEVICE_CPU, 0};
+    weft_tensors parameters = weft_module_parameters(module);
+    const weft_tensor *first = parameters.count ? parameters.items[0] : first_tensor(inputs);
+    weft_device device = first ? weft_tensor_device(first) : cpu;
+    for (size_t i = 1; i < parameters.count; i++)
+        if (!is_on(parameters.items[i], device))
+            return cpu;
+    return device;
+}
+
+/* The backward function of a copy; `state` is the device from which it was made, as a byte. */
+static weft_status move_back(void *state, weft_tensors saved, weft_tensors dy, const bool *wanted, weft_tensor **dx)
+{
+    (void)saved, (void)wanted;
+    dx[0] = wfi_tensor_to_device_pinned(dy.items[0], wfi_device_of_code((uint8_t)(uintptr_t)state));
+    return dx[0] ? WEFT_OK : WEFT_ERR_MEMORY;
+}
+
+static const weft_operator move_operator = {.name = "to_device", .backward = move_back};
+
+/* A recorded copy on `device`, with a reference; the tensor itself if it is there. NULL: the tape has failed. */
+static weft_tensor *moved(weft_tape *t, weft_tensor *tensor, weft_device device)
+{
+    if (is_on(tensor, device))
+        return weft_tensor_ref(tensor);
+    weft_tensor *copy = wfi_tensor_to_device_pinned(tensor, device), *out = NULL;
+    void *state = (void *)(uintptr_t)wfi_device_code(weft_tensor_device(tensor));
+    if (copy)
+        weft_tape_record(t, &move_operator, (weft_tensors){&tensor, 1}, (weft_tensors){0}, state,
+                         (weft_tensors){&copy, 1}, &out);
+    else
+        wfi_tape_fail_memory(t, "remote_forward");
+    weft_tensor_unref(copy);
+    return weft_tensor_ref(out);
+}
+
+/* The values with all their tensors on `device`, which the tape lends. */
+static weft_args move_all(weft_tape *t, weft_args args, weft_device device)
+{
+    weft_values *values = NULL;
+    size_t count = wfi_values_tensors(args, NULL, 0), at = 0;
+    weft_tensor **tensors = wfi_calloc(count, sizeof(*tensors));
+    (void)wfi_values_tensors(args, tensors, tensors ? count : 0);
+    while (tensors && at < count && is_on(tensors[at], device))
+        at++;
+    if (at == count && tensors) {
+        free(tensors);
+        return args;
+    }
+    if (!tensors || wfi_values_create(args, &values)) {
+        wfi_tape_fail_memory(t, "remote_forward");
+        free(tensors);
+        return WEFT_NO_VALUES;
+    }
+    at = 0;
+    while (at < count && (tensors[at] = moved(t, tensors[at], device)))
+        at++;
+    if (at == count)
+        wfi_values_replace_tensors(values, tensors);
+    while (at > 0)
+        weft_tensor_unref(tensors[--at]);
+    free(tensors);
+    return wfi_tape_take_values(t, values);
+}
+
+/* "weft:forward" (module, mode, has a seed, seed, inputs ...) -> the outputs, on the device of the first input */
 static weft_status run_forward(weft_call *call, void *user)
 {
     (void)user;
@@ -47,12 +134,23 @@ static weft_status run_forward(weft_call *call, void *user)
     int64_t mode = weft_call_i64(call, 1);
     if (status || mode < WEFT_MODE_MODULE || mode > WEFT_MODE_EVAL)
         return status ? status : WEFT_ERR_INVALID;
-    weft_tape *t = weft_call_tape(call);
+    weft_args all = weft_values_args(call->args);
+    weft_args inputs = {all.items + INPUTS, all.count - INPUTS}, outputs;
+    weft_device device = device_of(module, inputs);
+    weft_tape *outer = weft_call_tape(call), *t = outer;
+    if (device.kind != WEFT_DEVICE_CPU)
+        t = weft_tape_open(&(weft_tape_options){.record = weft_tape_records(outer), .parent = outer, .device = device});
     weft_tape_set_mode(t, (weft_mode)mode);
     if (weft_call_bool(call, 2))
         weft_tape_set_seed(t, (uint64_t)weft_call_i64(call, 3));
-    weft_args all = weft_values_args(call->args);
-    weft_call_give(call, weft_module_call(t, module, (weft_args){all.items + INPUTS, all.count - INPUTS}));
+    outputs = weft_module_call(t, module, move_all(t, inputs, device));
+    if (first_tensor(inputs))
+        outputs = move_all(t, outputs, weft_tensor_device(first_tensor(inputs)));
+    weft_call_give(call, outputs);
+    if (t == outer)
+        return WEFT_OK;
+    wfi_tape_copy_error(t, outer);
+    weft_tape_close(t);
     return WEFT_OK;
 }
 

@@ -180,17 +180,21 @@ static weft_status run_norm(weft_call *call, void *user)
 
 static weft_status scale_all(weft_call *call, weft_gradient *sums, size_t count, double factor)
 {
-    weft_tape *t = weft_call_tape(call);
-    for (size_t i = 0; i < count; i++) {
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; i < count && !status; i++) {
         if (!sums[i].values)
             continue;
+        weft_tape *t = weft_tape_open(
+            &(weft_tape_options){.parent = weft_call_tape(call), .device = weft_tensor_device(sums[i].values)});
         weft_tensor *scaled = weft_tensor_ref(weft_scale(t, sums[i].values, factor));
-        if (!scaled)
-            return weft_tape_status(t);
+        status = weft_tape_status(t);
+        weft_tape_close(t);
+        if (status)
+            break;
         weft_tensor_unref(sums[i].values);
         sums[i].values = scaled;
     }
-    return WEFT_OK;
+    return status;
 }
 
 /* "weft:step" (part, contexts, factor of the gradients) */

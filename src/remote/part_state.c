@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "remote/part.h"
 #include "remote/remote.h"
-#include "tensor/tensor.h"
+#include "tensor/check.h"
 
 #include <stdlib.h>
 
@@ -48,6 +48,7 @@ void wfi_remote_part_read_item(wfi_reader *in, size_t *parameter, char name[WEFT
 static weft_status copy_items(wfi_remote_part *p, size_t first, size_t most, wfi_writer *out, weft_tensor **tensors,
                               size_t *count)
 {
+    const weft_device cpu = {WEFT_DEVICE_CPU, 0}; /* the caller may have no GPU */
     weft_status status = WEFT_OK;
     size_t total = weft_optimizer_state_count(p->optimizer);
     int64_t bytes = 0;
@@ -64,7 +65,8 @@ static weft_status copy_items(wfi_remote_part *p, size_t first, size_t most, wfi
             weft_tensor_unref(item.tensor);
             break;
         }
-        tensors[*count] = wfi_tensor_clone(item.tensor, NULL);
+        tensors[*count] = wfi_tensor_is_on_gpu(item.tensor) ? wfi_tensor_to_device(item.tensor, cpu, NULL)
+                                                            : wfi_tensor_clone(item.tensor, NULL);
         weft_tensor_unref(item.tensor);
         if (!tensors[*count])
             return WEFT_ERR_MEMORY;

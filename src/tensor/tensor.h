@@ -60,6 +60,8 @@ weft_tensor *wfi_tensor_copy_of(weft_shape shape, weft_dtype dtype, const void *
 weft_tensor *wfi_tensor_empty_on(weft_device device, weft_shape shape, weft_dtype dtype, weft_error **why);
 weft_tensor *wfi_tensor_empty_pinned(weft_device device, weft_shape shape, weft_dtype dtype, weft_error **why);
 weft_tensor *wfi_tensor_to_device(weft_tensor *tensor, weft_device device, weft_error **why);
+/* The same; a copy from a GPU to the CPU is in page-locked memory, which is faster. */
+weft_tensor *wfi_tensor_to_device_pinned(weft_tensor *tensor, weft_device device);
 weft_tensor *wfi_tensor_reshape(weft_tensor *tensor, weft_shape shape, weft_error **why);
 weft_tensor *wfi_tensor_transpose(weft_tensor *tensor, int dim0, int dim1, weft_error **why);
 weft_tensor *wfi_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int64_t length, weft_error **why);

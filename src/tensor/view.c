@@ -164,6 +164,18 @@ weft_tensor *wfi_tensor_to_device(weft_tensor *tensor, weft_device device, weft_
     return NULL;
 }
 
+weft_tensor *wfi_tensor_to_device_pinned(weft_tensor *tensor, weft_device device)
+{
+    weft_device now = weft_tensor_device(tensor);
+    if (device.kind != WEFT_DEVICE_CPU || now.kind == WEFT_DEVICE_CPU)
+        return wfi_tensor_to_device(tensor, device, NULL);
+    weft_tensor *copy = wfi_tensor_empty_pinned(now, tensor->shape, tensor->dtype, NULL);
+    if (!copy || weft_tensor_assign(copy, tensor) == WEFT_OK)
+        return copy;
+    weft_tensor_unref(copy);
+    return NULL;
+}
+
 static weft_status not_assigned(const weft_tensor *target, const weft_tensor *source, weft_status status)
 {
     char to[WFI_SHAPE_TEXT], from[WFI_SHAPE_TEXT];

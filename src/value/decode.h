@@ -67,13 +67,19 @@ typedef struct wfi_decoded_moves {
     wfi_decoded_move *items; /* by index, growing */
 } wfi_decoded_moves;
 
+/* A tensor that came with WFI_LINKED. */
+typedef struct wfi_decoded_link {
+    size_t index;   /* of all tensors */
+    uint8_t device; /* where it was at the sender, as a byte */
+} wfi_decoded_link;
+
 typedef struct wfi_decoded {
     weft_values *values;
     wfi_segment *segments; /* to pull; the tensors are held by `values` */
     size_t segment_count, segment_capacity;
     wfi_decoded_rref *rrefs;
     size_t rref_count, rref_capacity;
-    size_t *linked; /* which of all tensors came with WFI_LINKED, growing */
+    wfi_decoded_link *linked; /* by index, growing */
     size_t linked_count, linked_capacity;
     struct wfi_decoded_moves *moves; /* NULL: none goes to a device */
     uint64_t landed_bytes;           /* pushed by the peer into landing places: net has not counted them */
@@ -93,7 +99,7 @@ void wfi_decoded_fini(wfi_decoded *decoded);
 /* Takes page-locked memory, and sets the segments of the moves to it. WEFT_ERR_MEMORY, WEFT_ERR_UNSUPPORTED. */
 weft_status wfi_decoded_stage(wfi_decoded *decoded);
 /* Once everything was pulled: takes the memory of devices, queues the copies to it, and puts the tensors into `values`.
- * Call wfi_copies_end also if it fails; then `problem` says why. */
+ * Then call wfi_copies_end, even after a failure: `problem` says why. */
 weft_status wfi_decoded_to_devices(wfi_decoded *decoded, weft_values *values, wfi_copies *copies);
 
 /*

@@ -25,7 +25,7 @@ pid_of() { # pid_of RANK - of a stage that the job started
 case_usage() {
   "$program" --help >"$log" || fail "--help: expected exit code 0"
   local option
-  for option in micro-batch batch-size batches image-size lr seed quiet; do
+  for option in micro-batch batch-size batches image-size lr device seed quiet; do
     says "^  --$option" || fail "--help: expected --$option"
   done
   says '^example: pipeline_resnet50' || fail "--help: expected an example"

@@ -20,7 +20,7 @@ start() { # start OPTIONS... - a job in the background, until its first line was
 case_usage() {
   "$program" --help >"$log" || fail "--help: expected exit code 0"
   local option
-  for option in words embedding hidden layers epochs dropout lr seed quiet; do
+  for option in words embedding hidden layers epochs dropout lr device seed quiet; do
     says "^  --$option" || fail "--help: expected --$option"
   done
   says '^example: rnn_model_parallel' || fail "--help: expected an example"

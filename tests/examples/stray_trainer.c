@@ -27,7 +27,8 @@ static int send(weft_agent *agent, weft_tensor *const *gradients, size_t count, 
 {
     weft_tensors list = {gradients, count};
     return check(agent, "update_and_fetch",
-                 WEFT_VALUES(weft_of_tensors(list), weft_of_f64(1), weft_of_f64(0), weft_of_f64(0)), code, words);
+                 WEFT_VALUES(weft_of_tensors(list), weft_of_tensor(gradients[0]), weft_of_f64(0), weft_of_f64(0)), code,
+                 words);
 }
 
 static int misbehave(weft_agent *agent, weft_values *model)

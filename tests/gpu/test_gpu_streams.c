@@ -541,6 +541,34 @@ static void streams_are_checked(void **state)
         weft_stream_unref(all[i]);
 }
 
+/* The parent is on the CPU, or on the other GPU with a stream of its own: the child takes neither device nor stream. */
+static void a_child_computes_on_its_own_device(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        weft_stream *stream = NULL;
+        weft_device outside = i ? (weft_device){WEFT_DEVICE_CUDA, 1} : cpu;
+        if (i && weft_device_check(outside, NULL))
+            break;
+        if (i)
+            assert_int_equal(weft_stream_create(outside, &stream, NULL), WEFT_OK);
+        weft_tape *parent = weft_tape_open(&(weft_tape_options){.record = true, .device = outside, .stream = stream});
+        weft_tape *child = weft_tape_open(&(weft_tape_options){.record = true, .parent = parent, .device = gpu});
+        weft_tape *like = weft_tape_open(&(weft_tape_options){.record = true, .parent = child});
+        weft_tensor *x = to(floats(WEFT_SHAPE(3), 1), gpu);
+        weft_tensor_set_requires_grad(x, true);
+        weft_backward(parent, weft_sum(like, weft_mul(child, x, x)));
+        assert_int_equal(weft_tape_status(parent), WEFT_OK);
+        assert_int_equal(weft_tape_status(like), WEFT_OK);
+        assert_float_equal(weft_tensor_get_f64(weft_tape_grad(parent, x), 2), 6, 0);
+        weft_tape_close(like);
+        weft_tape_close(child);
+        weft_tape_close(parent);
+        weft_stream_unref(stream);
+        weft_tensor_unref(x);
+    }
+}
+
 static void no_memory_is_left(void **state)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu});
@@ -571,6 +599,7 @@ int main(void)
         cmocka_unit_test(copies_between_devices_are_in_order),
         cmocka_unit_test(a_model_trains_on_a_stream),
         cmocka_unit_test(streams_are_checked),
+        cmocka_unit_test(a_child_computes_on_its_own_device),
         cmocka_unit_test(no_memory_is_left),
     };
     if (!gpu_is_here())

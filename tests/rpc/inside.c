@@ -134,7 +134,7 @@ void inside_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape s
 
 void inside_write_placed(wfi_writer *writer, weft_shape shape, uint8_t from, uint8_t to, uint8_t encoding)
 {
-    wfi_write_u8(writer, WEFT_DTYPE_FLOAT32 | WFI_PLACED);
+    wfi_write_u8(writer, WEFT_DTYPE_FLOAT32 | WFI_NAMES_DEVICES);
     wfi_write_u8(writer, (uint8_t)shape.ndim);
     for (int i = 0; i < shape.ndim; i++)
         wfi_write_i64(writer, shape.dims[i]);

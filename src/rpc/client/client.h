@@ -81,10 +81,6 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
 weft_status wfi_spec_find_source(weft_agent *agent, wfi_call_spec *spec, weft_error **error);
 /* Packs the arguments that several calls share, unless they are packed. Not locked. */
 weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec);
-/* Waits until a further call may be staged (client/retry.c): those and the calls in their pauses hold at most
- * queue_limit_bytes. WEFT_ERR_AGAIN: they hold more, and spec does not wait for room. WEFT_ERR_DEADLOCK, or why the call
- * cannot start. Not locked. */
-weft_status wfi_spec_await_staging(weft_agent *agent, const wfi_call_spec *spec);
 /* The work of weft_rpc_async: checks the spec, and starts the call, with retries if the options say so. Not locked. */
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
 /*

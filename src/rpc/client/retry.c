@@ -29,7 +29,7 @@
 #define PAUSE_MOST_MS 5000
 
 typedef enum retry_state {
-    STAGING, /* the arguments are being copied to page-locked memory, until `staged` is called or `timer` fires */
+    STAGING, /* the arguments are being copied to page-locked memory, until `copied` is called or `timer` fires */
     TRYING,  /* an attempt is about to start, is being started, or is in flight */
     PAUSING, /* until `timer` fires or `room` is woken */
     OVER,    /* the user's future is complete, and `task` will drop the retry's own reference */
@@ -56,10 +56,10 @@ typedef struct retry {
     bool may_have_run;
     int attempts; /* number of the current attempt; one that waits for room in the queue keeps its number */
     uint64_t pause_ns, pause_most_ns; /* the next pause, and the longest one, before they are varied */
-    size_t pausing_bytes;             /* its part of agent->pausing_bytes: in STAGING and PAUSING */
+    size_t waiting_bytes;             /* its part of agent->waiting_bytes: in STAGING and PAUSING */
     bool counts_body;                 /* `packed` is counted in it: by one of the calls that share it */
     wfi_timer timer;
-    wfi_stage_waiter staged;
+    wfi_stage_waiter copied;
     wfi_room_waiter room; /* waits from a pause for room until the attempt after it has been tried */
     wfi_task task;
 } retry;
@@ -106,10 +106,14 @@ static weft_error *failure_of_all(const retry *r, const weft_error *error)
 }
 
 /* No-op if there is no pause. [agent lock] */
-static void leave_pause(retry *r)
+static void end_wait(retry *r)
 {
-    r->agent->pausing_bytes -= r->pausing_bytes;
-    r->pausing_bytes = 0;
+    weft_agent *agent = r->agent;
+    agent->waiting_bytes -= r->waiting_bytes;
+    r->waiting_bytes = 0;
+    if (agent->waiting_bytes < agent->options.values.queue_limit_bytes)
+        WFI_FOR_LIST (wfi_parker, waiting, &agent->room_waiters, link)
+            wfi_unpark(waiting);
     wfi_net_timer_clear(r->agent->net, &r->timer);
 }
 
@@ -117,10 +121,10 @@ static void leave_pause(retry *r)
 static void finish(retry *r, const weft_values *values, const weft_error *error)
 {
     weft_error *failure = error ? failure_of_all(r, error) : NULL;
-    leave_pause(r);
+    end_wait(r);
     r->state = OVER;
     wfi_room_leave(&r->room);
-    wfi_stage_waiter_leave(&r->staged);
+    wfi_stage_waiter_leave(&r->copied);
     wfi_list_remove(&r->link);
     wfi_child_end(&r->child, failure);
     wfi_call_complete_future(r->future, r->spec.remote, values, failure);
@@ -209,7 +213,7 @@ static bool may_pass(const retry *r, const weft_error *error, bool started)
     case WEFT_ERR_BUSY:
         return true;
     case WEFT_ERR_AGAIN: /* a first attempt is final if the retries in their pauses hold queue_limit_bytes */
-        return started ? !is_remote : r->attempts > 1 || agent->pausing_bytes < agent->options.values.queue_limit_bytes;
+        return started ? !is_remote : r->attempts > 1 || agent->waiting_bytes < agent->options.values.queue_limit_bytes;
     case WEFT_ERR_UNREACHABLE:
         return !started || !is_remote;
     case WEFT_ERR_UNKNOWN:
@@ -241,12 +245,12 @@ static uint64_t end_of_pause(retry *r)
 }
 
 /* [agent lock] */
-static void begin_pause(retry *r, retry_state state)
+static void begin_wait(retry *r, retry_state state)
 {
     r->counts_body |= wfi_shared_body_claim(r->packed);
-    r->pausing_bytes =
+    r->waiting_bytes =
         sizeof(*r) + wfi_values_bytes(r->spec.arguments) + (r->counts_body ? wfi_shared_body_bytes(r->packed) : 0);
-    r->agent->pausing_bytes += r->pausing_bytes;
+    r->agent->waiting_bytes += r->waiting_bytes;
     r->state = state;
 }
 
@@ -273,7 +277,7 @@ static void retry_or_finish(retry *r, const weft_error *error, bool started)
     }
     if (full)
         wfi_room_await(&r->room, full);
-    begin_pause(r, PAUSING);
+    begin_wait(r, PAUSING);
 }
 
 /* An attempt's future is complete. [agent lock] */
@@ -354,7 +358,7 @@ static void end_pause(retry *r)
     weft_agent *agent = r->agent;
     if (r->state != PAUSING)
         return;
-    leave_pause(r);
+    end_wait(r);
     r->state = TRYING;
     if (!r->room.peer) {
         r->attempts++;
@@ -374,9 +378,9 @@ static void time_came(wfi_timer *timer)
 }
 
 /* The arguments have been copied from their devices. [agent lock] */
-static void arguments_staged(wfi_stage_waiter *waiter, weft_status status)
+static void arguments_copied(wfi_stage_waiter *waiter, weft_status status)
 {
-    retry *r = wfi_container_of(waiter, retry, staged);
+    retry *r = wfi_container_of(waiter, retry, copied);
     wfi_error_detail detail = {.code = status, .function = r->spec.function, .worker = -1};
     weft_error *error = status ? wfi_error_create(&detail, "its arguments could not be copied from a device: %s",
                                                   weft_status_text(status))
@@ -385,7 +389,7 @@ static void arguments_staged(wfi_stage_waiter *waiter, weft_status status)
     if (error) {
         finish(r, NULL, error);
     } else {
-        leave_pause(r);
+        end_wait(r);
         r->state = TRYING;
         (void)wfi_agent_enter(r->agent); /* it is open: closing waits for the copies */
         wfi_net_defer(r->agent->net, &r->task, WFI_DEFER_RELEASE);
@@ -461,57 +465,13 @@ static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retr
     r->timer.fire = time_came;
     r->room.woken.run = room_came;
     r->task.run = go_on;
-    r->staged.run = arguments_staged;
-    wfi_list_init(&r->staged.link);
+    r->copied.run = arguments_copied;
+    wfi_list_init(&r->copied.link);
     r->future = wfi_agent_future(agent);
     return r->future ? keep_spec(r, spec) : WEFT_ERR_MEMORY;
 }
 
 /* ---- Arguments on devices ---------------------------------------------------------------------------------------- */
-
-/* A thread that waits until less is staged. It is on the thread's stack. */
-typedef struct staging_wait {
-    wfi_stage_waiter waiter;
-    wfi_parker parker;
-} staging_wait;
-
-static void less_is_staged(wfi_stage_waiter *waiter, weft_status status)
-{
-    (void)status;
-    wfi_unpark(&wfi_container_of(waiter, staging_wait, waiter)->parker);
-}
-
-weft_status wfi_spec_await_staging(weft_agent *agent, const wfi_call_spec *spec)
-{
-    wfi_driver *driver = wfi_net_driver(agent->net);
-    staging_wait wait = {.waiter.run = less_is_staged};
-    wfi_call_spec timed = *spec;
-    uint64_t deadline_ns;
-    wfi_net_lock(agent->net);
-    weft_status status = wfi_call_limit(agent, &timed, wfi_now(wfi_net_clock(agent->net)), &deadline_ns);
-    while (!status && !spec->exempt && agent->pausing_bytes >= agent->options.values.queue_limit_bytes) {
-        if (!spec->options->wait_for_room || wfi_list_empty(&agent->stagings)) {
-            status = WEFT_ERR_AGAIN;
-        } else {
-            wfi_parker_init(&wait.parker);
-            (void)wfi_staging_await(wfi_container_of(agent->stagings.next, wfi_staging, link), &wait.waiter);
-            wfi_net_unlock(agent->net);
-            wfi_executor_block_begin(); /* another thread replaces this one */
-            bool can_wait = wfi_driver_suits(driver) && driver->drive(driver, &wait.parker, deadline_ns);
-            wfi_executor_block_end();
-            wfi_net_lock(agent->net);
-            wfi_stage_waiter_leave(&wait.waiter);
-            if (!can_wait)
-                status = WEFT_ERR_DEADLOCK;
-            else if (wfi_now(wfi_net_clock(agent->net)) >= deadline_ns)
-                status = WEFT_ERR_TIMEOUT;
-            else
-                status = wfi_agent_usable(agent);
-        }
-    }
-    wfi_net_unlock(agent->net);
-    return status;
-}
 
 /* Begins to wait for the copies of the arguments from devices, if there are any. [agent lock] */
 static weft_status await_staging(retry *r)
@@ -519,19 +479,20 @@ static weft_status await_staging(retry *r)
     wfi_staging *staging = wfi_shared_body_staging(r->packed);
     if (!staging)
         return WEFT_OK;
-    if (!wfi_staging_await(staging, &r->staged)) {
+    if (!wfi_staging_await(staging, &r->copied)) {
         wfi_shared_body_copied(r->packed);
         return staging->status;
     }
+    /* A later call that names the handle is perhaps sent first. */
     wfi_peer *peer = r->spec.remote ? wfi_net_peer(r->agent->net, r->spec.to.rank) : NULL;
     if (peer)
         (void)wfi_rref_announce(r->spec.remote, peer); /* if it fails, so does the call */
     weft_status status =
         r->spec.deadline_ns == WFI_NEVER ? WEFT_OK : wfi_net_timer_set(r->agent->net, &r->timer, r->spec.deadline_ns);
     if (status)
-        wfi_stage_waiter_leave(&r->staged);
+        wfi_stage_waiter_leave(&r->copied);
     else
-        begin_pause(r, STAGING);
+        begin_wait(r, STAGING);
     return status;
 }
 

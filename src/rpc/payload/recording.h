@@ -19,8 +19,7 @@
 #define WFI_RECORDING_H
 
 #include "net/net.h"
-
-#include <weft/rpc.h>
+#include "value/decode.h"
 
 typedef struct wfi_recording wfi_recording;
 typedef struct wfi_recording_source wfi_recording_source;
@@ -53,10 +52,10 @@ typedef struct wfi_recording_ops {
      * [agent lock] */
     weft_status (*read_request)(weft_agent *agent, wfi_peer *from, wfi_reader *blob, wfi_recording **out);
 
-    /* Replaces the tensors at `places` among all tensors of `values` by recorded ones. Their numbers begin with
-     * `first` (0: as the blob said). [agent lock] */
+    /* Replaces the `linked` ones among all tensors of `values` by recorded ones. Their numbers begin with `first` (0:
+     * as the blob said). [agent lock] */
     weft_status (*add_recvs)(wfi_recording *recording, wfi_peer *from, uint64_t first, weft_values *values,
-                             const size_t *places, size_t count);
+                             const wfi_decoded_link *linked, size_t count);
     void (*free)(wfi_recording *recording); /* NULL does nothing. Not locked */
 
     /* Decides whether the arguments of a call of a WFI_RESERVED function, about `bytes` with tensors, are accepted,

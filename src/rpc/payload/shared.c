@@ -53,10 +53,7 @@ void wfi_shared_body_unref(wfi_shared_body *shared)
 
 weft_status wfi_shared_body_stage(wfi_shared_body *shared, weft_agent *agent)
 {
-    wfi_outbound outbound = {.body = shared->body};
-    weft_status status = wfi_outbound_stage(&outbound, agent);
-    shared->staging = outbound.staging;
-    return status;
+    return wfi_stage(&shared->body, agent, &shared->staging);
 }
 
 wfi_staging *wfi_shared_body_staging(const wfi_shared_body *shared)
