@@ -250,6 +250,28 @@ static void flood(weft_agent *agent, void *arg)
 
 WORLD_TEST(flood, 10, 0, .size = 2, WORLD_FUNCTIONS(functions), .adjust = adjust_limit)
 
+/* Small and large calls in turns: each large one alone holds the limit. A small one that finds the queue to the worker
+ * full waits for room, whatever is copied meanwhile. */
+static void flood_by_large(weft_agent *agent, void *arg)
+{
+    enum { CALLS = 16 };
+    weft_future *futures[CALLS];
+    if (weft_agent_rank(agent))
+        return;
+    weft_tensor *x[] = {make(LIMIT / sizeof(float)), make(5001)};
+    for (int i = 0; i < CALLS; i++)
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x[i % 2])),
+                               &(weft_rpc_options){.wait_for_room = true}, &futures[i]));
+    for (int i = 0; i < CALLS; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        weft_future_unref(futures[i]);
+    }
+    weft_tensor_unref(x[0]);
+    weft_tensor_unref(x[1]);
+}
+
+WORLD_TEST(flood_by_large, 10, 0, .size = 2, WORLD_FUNCTIONS(functions), .adjust = adjust_limit)
+
 /* ---- Devices ----------------------------------------------------------------------------------------------------- */
 
 /* Once no memory of a device, or none that is page-locked, can be had at some point: an error, and all goes on. */
@@ -368,6 +390,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(test_stopped, nothing_is_left),
         cmocka_unit_test_teardown(test_closed, nothing_is_left),
         cmocka_unit_test_teardown(test_flood, nothing_is_left),
+        cmocka_unit_test_teardown(test_flood_by_large, nothing_is_left),
         cmocka_unit_test_teardown(test_out_of_memory, nothing_is_left),
         cmocka_unit_test_teardown(test_device_fails, nothing_is_left),
         cmocka_unit_test_teardown(test_item_is_lost, nothing_is_left),

@@ -208,12 +208,14 @@ static bool may_pass(const retry *r, const weft_error *error, bool started)
 {
     const weft_agent *agent = r->agent;
     weft_status inner = weft_error_handler_code(error);
-    bool named = r->spec.to.name != NULL, is_remote = r->spec.remote != NULL;
+    bool named = r->spec.to.name != NULL, is_remote = r->spec.remote != NULL, awaits_room, has_room;
     switch (weft_error_code(error)) {
     case WEFT_ERR_BUSY:
         return true;
-    case WEFT_ERR_AGAIN: /* a first attempt is final if the retries in their pauses hold queue_limit_bytes */
-        return started ? !is_remote : r->attempts > 1 || agent->waiting_bytes < agent->options.values.queue_limit_bytes;
+    case WEFT_ERR_AGAIN: /* a first attempt is final if waiting calls hold queue_limit_bytes, unless it was one of them */
+        awaits_room = r->options.wait_for_room && wfi_shared_body_staging(r->packed);
+        has_room = r->attempts > 1 || awaits_room || agent->waiting_bytes < agent->options.values.queue_limit_bytes;
+        return started ? !is_remote : has_room;
     case WEFT_ERR_UNREACHABLE:
         return !started || !is_remote;
     case WEFT_ERR_UNKNOWN:
