@@ -190,11 +190,12 @@ typedef struct weft_agent_options {
     void *membership_arg;
 
     /*
-     * The devices to which tensors of this worker's calls go (docs/cuda.md); WEFT_DEVICE_MAPS
-     * ("server/cuda:0=cpu;server/cuda:1=cuda:0", with * for all workers). Without an entry a tensor goes to the device
-     * with the same number, from the CPU to the CPU. Results, items and gradients come back by the reverse: by the
-     * entry that leads to their device, otherwise to the same number. A call fails with WEFT_ERR_INVALID if a worker
-     * lacks the device to which a tensor should go, or if two entries lead to one device of one worker.
+     * To which devices of other workers the tensors of this worker's calls go (docs/cuda.md). The default is
+     * WEFT_DEVICE_MAPS ("server/cuda:0=cpu;server/cuda:1=cuda:0"; * stands for all workers). Without an entry a tensor
+     * goes to the device with the same number, from the CPU to the CPU. Results and items come back by the entry that
+     * leads to their device, otherwise to the same number. Gradients go to the device where their tensor was. A call
+     * fails with WEFT_ERR_INVALID if a worker lacks the device to which a tensor should go, or if two entries lead to
+     * one device of one worker.
      */
     const weft_device_map *device_maps;
     size_t device_map_count;
@@ -398,10 +399,11 @@ WEFT_API int weft_agent_world_size(const weft_agent *agent);
 WEFT_API WEFT_NODISCARD weft_status weft_agent_fabric(const weft_agent *agent, int rank, weft_lane lane, char *out,
                                                       size_t room);
 /*
- * Writes how a tensor on the device `from` of this worker would travel to the device `to` of the worker `rank`, and in
- * parentheses why not in a faster way: "staged through page-locked memory (WEFT_GPU_TRANSPORT is staged)". Between CPUs
- * it is "host memory", over the fabric that weft_agent_fabric names. To this worker itself the tensor is passed on, or
- * copied within the process. Writes at most `room` bytes with the NUL; 200 are always enough. Errors:
+ * Writes how a tensor on the device `from` of this worker would travel to the device `to` of the worker `rank`. The
+ * reason why it does not travel in a faster way follows in parentheses: "staged through page-locked memory
+ * (WEFT_GPU_TRANSPORT is staged)". Between CPUs it is "host memory", over the fabric that weft_agent_fabric names. To
+ * this worker itself the tensor is passed on, or copied within the process. Writes at most `room` bytes with the NUL;
+ * 200 are always enough. Errors:
  *   WEFT_ERR_INVALID: a NULL argument, an invalid rank, or a device that its worker does not have.
  *   WEFT_ERR_NOT_FOUND: this worker has not heard of a worker with that rank.
  */

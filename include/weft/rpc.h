@@ -156,9 +156,11 @@ typedef struct weft_rpc_options {
  * and weft_handler_fn describe the other side. WEFT_VALUES makes `arguments`; `options` may be NULL.
  *
  * MEMORY. Strings and bytes are copied, and tensors are referenced, before the function returns. The contents of
- * tensors must not change until the future is complete. After that, no peer and no handler accesses the arguments or
- * the landing tensors, except a handler of this worker that kept a reference. A call to another worker has at most
- * 64 MiB of strings and bytes (WEFT_MAX_CALL_BYTES). Tensors may have any size.
+ * tensors must not change until the future is complete. Exception: a tensor on a GPU that goes to another worker may
+ * be changed at once by work on a stream, because that work runs after the copy that is sent (docs/cuda.md). After the
+ * future is complete, no peer and no handler accesses the arguments or the landing tensors, except a handler of this
+ * worker that kept a reference. A call to another worker has at most 64 MiB of strings and bytes
+ * (WEFT_MAX_CALL_BYTES). Tensors may have any size.
  *
  * ERRORS of the function:
  *   WEFT_ERR_NOT_FOUND: no such worker.
@@ -180,6 +182,10 @@ typedef struct weft_rpc_options {
  *   WEFT_ERR_UNKNOWN: the handler ran, but the callee had no room to keep the answer. With retries it means that an
  *   attempt may have run.
  *   WEFT_ERR_UNREACHABLE: the link to the worker is cut, or cannot carry large payloads (docs/failures.md).
+ *   WEFT_ERR_SYSTEM: a GPU failed.
+ *
+ * If an argument is on a GPU, and the call goes to another worker, the call starts when the argument has been copied to
+ * the host. So the errors of the start are then errors of the future, except for those of the arguments and options.
  *
  * DID IT RUN? weft_error_ran (weft/status.h) says whether the handler ran, did not, or may have.
  */

@@ -34,7 +34,7 @@ WEFT_BEGIN_C
 
 /* Creates a stream on a CUDA device. The caller gets one reference. Errors, with the reason in *error if `error` is
  * not NULL: no such device (as weft_device_check), the CPU (WEFT_ERR_INVALID), or more than 55 streams of the device
- * at once (WEFT_ERR_STATE). */
+ * at once (WEFT_ERR_STATE). If calls carry tensors of the device, weft itself uses two of the 55. */
 WEFT_API WEFT_NODISCARD weft_status weft_stream_create(weft_device device, weft_stream **out, weft_error **error);
 /* Makes a weft_stream over a stream of the program (a CUstream or cudaStream_t of this device's primary context;
  * NULL is the legacy default stream). The program still owns its stream: the stream must exist until the last

@@ -201,10 +201,11 @@ WEFT_API weft_type weft_values_type(const weft_values *values, size_t index);
 WEFT_API weft_args weft_values_args(const weft_values *values);
 
 /*
- * Waits until the data of all tensors in the list, and in its lists, are on their devices, at most wait_ms (0 or more;
- * or WEFT_FOREVER). The future of a call is complete when the copies to the devices are queued. Operators need no wait,
- * because their streams are in order with the copies (weft/stream.h). Your own CUDA code on other streams needs one.
- * Does nothing for tensors of the CPU. Any thread.
+ * Waits until the data of all tensors in the list, and in its lists, are on their devices, at most wait_ms (0 or
+ * more; or WEFT_FOREVER). The future of a call is complete when the copies to the devices are queued. Operators need
+ * no wait, because their streams are in order with the copies (weft/stream.h). Your own CUDA code on other streams
+ * needs one. Does nothing for tensors of the CPU. With 0 it returns WEFT_OK only if the streams that wrote the
+ * tensors are idle. Any thread.
  *   WEFT_ERR_TIMEOUT: not all of the data were there after wait_ms.
  *   WEFT_ERR_SYSTEM: a device has failed, and its data are lost. The log has the driver's words.
  *   WEFT_ERR_INVALID: `values` is NULL, or wait_ms is below WEFT_FOREVER.

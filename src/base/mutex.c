@@ -16,18 +16,33 @@ const bool wfi_mutex_knows_owner = false;
 const bool wfi_mutex_knows_owner = true;
 #endif
 
+static _Thread_local int bars; /* how many mutexes that bar devices this thread holds */
+
+void wfi_mutex_bar_devices(wfi_mutex *mutex)
+{
+    mutex->bars_devices = true;
+}
+
+bool wfi_devices_are_barred(void)
+{
+    return bars > 0;
+}
+
 static void note_taken(wfi_mutex *mutex)
 {
     if (!wfi_mutex_knows_owner)
         return;
     atomic_store_explicit(&mutex->owner, pthread_self(), memory_order_relaxed);
     atomic_store_explicit(&mutex->held, true, memory_order_relaxed);
+    bars += mutex->bars_devices;
 }
 
 static void note_left(wfi_mutex *mutex)
 {
-    if (wfi_mutex_knows_owner)
-        atomic_store_explicit(&mutex->held, false, memory_order_relaxed);
+    if (!wfi_mutex_knows_owner)
+        return;
+    atomic_store_explicit(&mutex->held, false, memory_order_relaxed);
+    bars -= mutex->bars_devices;
 }
 
 void wfi_mutex_init(wfi_mutex *mutex)
@@ -35,6 +50,7 @@ void wfi_mutex_init(wfi_mutex *mutex)
     pthread_mutex_init(&mutex->lock, NULL); /* cannot fail without attributes */
     atomic_init(&mutex->owner, pthread_self());
     atomic_init(&mutex->held, false);
+    mutex->bars_devices = false;
 }
 
 void wfi_mutex_fini(wfi_mutex *mutex)

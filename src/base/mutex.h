@@ -12,6 +12,7 @@ typedef struct wfi_mutex {
     pthread_mutex_t lock;
     _Atomic(pthread_t) owner; /* for assertions only */
     atomic_bool held;
+    bool bars_devices; /* likewise: wfi_mutex_bar_devices */
 } wfi_mutex;
 
 void wfi_mutex_init(wfi_mutex *mutex);
@@ -19,6 +20,11 @@ void wfi_mutex_fini(wfi_mutex *mutex);
 void wfi_mutex_lock(wfi_mutex *mutex);
 bool wfi_mutex_trylock(wfi_mutex *mutex);
 void wfi_mutex_unlock(wfi_mutex *mutex);
+
+/* For assertions: while a thread holds this mutex it must not call the driver of a device, which may take long and may
+ * call back. Whether the calling thread holds such a mutex. */
+void wfi_mutex_bar_devices(wfi_mutex *mutex);
+bool wfi_devices_are_barred(void);
 
 /* For assertions: whether the library was compiled with them, and so records the owners of mutexes; and whether the
  * caller owns this one. */

@@ -40,6 +40,7 @@ weft_context *wfi_context_create(weft_agent *agent, weft_context_id id)
     context->has_pairs = has_pairs;
     wfi_mutex_init(&context->sums);
     wfi_mutex_init(&context->lock);
+    wfi_mutex_bar_devices(&context->lock); /* threads with the agent's lock wait for it */
     wfi_list_init(&context->passes);
     wfi_list_init(&context->link);
     return context;

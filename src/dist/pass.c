@@ -43,6 +43,7 @@ wfi_pass *wfi_pass_create(weft_context *context, unsigned flags)
                                 .give_boundary = keep_recv_gradient,
                                 .arg = pass};
     wfi_mutex_init(&pass->lock);
+    wfi_mutex_bar_devices(&pass->lock);
     wfi_list_init(&pass->result.link);
     wfi_list_init(&pass->unnotified);
     wfi_list_init(&pass->events);

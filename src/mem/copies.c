@@ -2,12 +2,12 @@
 /*
  * copies.c - see copies.h.
  *
- * The host functions are on a stream of their own, which waits for an event behind the copies. A stream that waits for
- * a copy, and the next copy, thus never wait for a thread of the host.
+ * The host functions are on a stream of their own, which waits for an event behind the copies. A stream that waits
+ * for a copy, and the next copy, thus never wait for a thread of the host.
  *
- * The end of a stream's copies is numbered. The number says all: what has an earlier one is done too. So a host function
- * gets the stream and the number, and no pointer that could be gone when the poller was faster. An event that the poller
- * asks for may meanwhile be recorded again, for a later number: if that one is done, so is the earlier one.
+ * Ends are numbered on each stream: if one has come, so have those with smaller numbers. A host function gets its
+ * stream and its number, and no pointer, which could be gone if the poller was faster. The event that the poller
+ * asks for may meanwhile be recorded again, for a later end: if that one has come, so has the earlier one.
  */
 #include "mem/copies.h"
 
@@ -26,7 +26,7 @@ enum { TO_HOST, TO_DEVICE, DIRECTIONS };
 enum { LANE_BITS = 7, LANES = WFI_CUDA_DEVICES_MAX * DIRECTIONS };
 enum { NO_WAIT_FOR_LEGACY = 1, NO_TIMING = 2 }; /* CU_STREAM_NON_BLOCKING, CU_EVENT_DISABLE_TIMING */
 
-/* What ends a wfi_copies on one stream. */
+/* The end of a wfi_copies on one stream. */
 typedef struct mark {
     wfi_list link; /* in `out` or `idle` of its lane */
     wfi_copies *copies;
@@ -54,7 +54,7 @@ static int device_of(const lane *l)
     return (int)(l - lanes) / DIRECTIONS;
 }
 
-/* ---- Streams ----------------------------------------------------------------------------------------------------- */
+/* ---- Streams ---- */
 
 static weft_status make_streams(lane *l)
 {
@@ -104,7 +104,7 @@ weft_status wfi_copies_stream(int device, weft_stream **out)
     return status;
 }
 
-/* ---- Copies ------------------------------------------------------------------------------------------------------ */
+/* ---- Copies ---- */
 
 void wfi_copies_begin(wfi_copies *copies, void (*ended)(wfi_copies *copies, weft_status status))
 {
@@ -116,15 +116,15 @@ static weft_status queue_copy(weft_stream *stream, wfi_storage *to, char *at, wf
                               size_t size)
 {
     bool to_device = to->kind == WFI_MEMORY_CUDA;
-    wfi_storage *there = to_device ? to : from;
-    bool is_lent = atomic_load_explicit(&there->is_lent, memory_order_acquire);
-    weft_stream *common = wfi_stream_common(there->device), *before = wfi_stream_set(stream);
-    weft_status status = wfi_storage_use(there, to_device);
+    wfi_storage *memory = to_device ? to : from; /* the device's */
+    bool is_lent = atomic_load_explicit(&memory->is_lent, memory_order_acquire);
+    weft_stream *common = wfi_stream_common(memory->device), *before = wfi_stream_set(stream);
+    weft_status status = wfi_storage_use(memory, to_device); /* on `stream`, which is set; written if to_device */
     wfi_stream_set(before);
     if (status == WEFT_OK && is_lent)
         status = wfi_stream_follow(stream, UINT64_C(1) << common->number);
     if (status == WEFT_OK)
-        status = wfi_cuda_enter(there->device);
+        status = wfi_cuda_enter(memory->device);
     if (status != WEFT_OK)
         return status;
     const wfi_cuda_driver *driver = wfi_cuda_driver_get();
@@ -140,19 +140,18 @@ static weft_status queue_copy(weft_stream *stream, wfi_storage *to, char *at, wf
 weft_status wfi_copies_add(wfi_copies *copies, wfi_storage *to, size_t to_offset, wfi_storage *from, size_t from_offset,
                            size_t size)
 {
+    bool to_device = to->kind == WFI_MEMORY_CUDA;
+    int device = to_device ? to->device : from->device, direction = to_device ? TO_DEVICE : TO_HOST;
+    wfi_memory_kind host_kind = to_device ? from->kind : to->kind;
     bool fits = to_offset <= to->size && size <= to->size - to_offset && from_offset <= from->size &&
                 size <= from->size - from_offset;
-    bool to_device = to->kind == WFI_MEMORY_CUDA;
-    int device = to_device ? to->device : from->device;
-    weft_status status = fits && from->kind == (to_device ? WFI_MEMORY_PINNED : WFI_MEMORY_CUDA) &&
-                                 (to_device || to->kind == WFI_MEMORY_PINNED)
-                             ? WEFT_OK
-                             : WEFT_ERR_INVALID;
+    bool has_device = to_device || from->kind == WFI_MEMORY_CUDA;
+    weft_status status = fits && has_device && host_kind == WFI_MEMORY_PINNED ? WEFT_OK : WEFT_ERR_INVALID;
     lane *l = NULL;
     if (status == WEFT_OK && size > 0)
-        status = find_lane(device, to_device ? TO_DEVICE : TO_HOST, &l);
-    if (status == WEFT_OK && size > 0) {
-        copies->used[l - lanes - device * DIRECTIONS] |= UINT64_C(1) << device;
+        status = find_lane(device, direction, &l);
+    if (l && status == WEFT_OK) {
+        copies->used[direction] |= UINT64_C(1) << device;
         status = queue_copy(atomic_load_explicit(&l->stream, memory_order_relaxed), to, (char *)to->data + to_offset,
                             from, (const char *)from->data + from_offset, size);
     }
@@ -160,7 +159,7 @@ weft_status wfi_copies_add(wfi_copies *copies, wfi_storage *to, size_t to_offset
     return status;
 }
 
-/* ---- The end ----------------------------------------------------------------------------------------------------- */
+/* ---- The end ---- */
 
 /* [lock] */
 static void drop(wfi_copies *copies, weft_status status)

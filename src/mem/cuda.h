@@ -47,7 +47,8 @@ int wfi_cuda_count(void);
 /* The PCI address of a device, such as "0000:17:00.0"; "" if the driver does not tell. */
 const char *wfi_cuda_address(int device, char address[WFI_CUDA_ADDRESS]);
 #define WFI_CUDA_UUID 16 /* bytes */
-/* The identifier of a device, unique among all machines. False: the driver does not tell; `uuid` is then undefined. */
+/* The identifier of a device, unique among all machines. False: the driver does not tell; `uuid` is then undefined.
+ * */
 bool wfi_cuda_uuid(int device, uint8_t uuid[WFI_CUDA_UUID]);
 
 #endif

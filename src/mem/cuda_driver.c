@@ -3,8 +3,10 @@
 #include "mem/cuda.h"
 
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/text/log.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -58,6 +60,7 @@ static bool find_functions(void *library)
         {&f->peer_enable, "cuCtxEnablePeerAccess"},
         {&f->stream_create, "cuStreamCreate"},
         {&f->stream_destroy, "cuStreamDestroy_v2"},
+        {&f->stream_query, "cuStreamQuery"},
         {&f->stream_wait, "cuStreamSynchronize"},
         {&f->stream_context, "cuStreamGetCtx"},
         {&f->stream_wait_event, "cuStreamWaitEvent"},
@@ -222,6 +225,7 @@ weft_status wfi_cuda_open(int device, weft_error **error)
 weft_status wfi_cuda_enter(int device)
 {
     const wfi_cuda_driver *functions = wfi_cuda_driver_get();
+    assert(!wfi_devices_are_barred() && "no call of the driver with an agent's lock");
     if (!functions)
         return WEFT_ERR_UNSUPPORTED;
     if (device < 0 || device >= driver.devices)

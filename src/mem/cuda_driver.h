@@ -38,6 +38,7 @@ typedef struct wfi_cuda_driver {
     int (*peer_enable)(void *peer_context, unsigned flags); /* of the context that is current, to that one's memory */
     int (*stream_create)(void **stream, unsigned flags);
     int (*stream_destroy)(void *stream);
+    int (*stream_query)(void *stream); /* 0: idle; WFI_CUDA_NOT_READY */
     int (*stream_wait)(void *stream);
     int (*stream_context)(void *stream, void **context);
     int (*stream_wait_event)(void *stream, void *event, unsigned flags);

@@ -10,6 +10,9 @@
  *     wfi_storage_unpin_read(storage);
  *     wfi_storage_unref(storage);                                  back into the pool
  *
+ * The copies of wfi_memory_copy are done, or in order with the work of the streams, when it returns. Those of
+ * copies.h tell when they have ended, and no thread waits for them.
+ *
  * Code above this folder does not branch on the kind of memory, except where an operator chooses its kernel.
  *
  * LOCK. Any thread may call any function. Each storage has a lock for its read pins; the pool has one lock, and all
@@ -87,9 +90,9 @@ weft_status wfi_storage_use(wfi_storage *storage, bool write);
 /* Waits for the work on all streams that use the storage, reads included. Does nothing for memory of the host.
  * WEFT_ERR_SYSTEM: the driver failed. */
 weft_status wfi_storage_wait_idle(const wfi_storage *storage);
-/* Does the same, and from then on another library may use the memory. Then copies on weft's copy streams (copies.h) are
- * in order with the common stream too, and by it with the legacy one. Storages of wfi_storage_wrap are lent from the
- * beginning. */
+/* Does the same, and from then on another library may use the memory. Then copies on weft's copy streams (copies.h)
+ * are in order with the common stream too, and by it with the legacy one. Storages of wfi_storage_wrap are lent from
+ * the beginning. */
 weft_status wfi_storage_lend(wfi_storage *storage);
 /* Adds the number of the stream that wrote device memory last to the set of its device: writers[device]. */
 void wfi_storage_add_writer(const wfi_storage *storage, uint64_t *writers);

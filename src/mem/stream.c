@@ -261,21 +261,21 @@ weft_status wfi_stream_follow_peer(weft_stream *stream, weft_stream *other)
     return status == WEFT_OK ? wfi_cuda_status(error, "ordering the streams of two devices") : status;
 }
 
-/* Makes an event if there is none, and asks for it. The context is not current while the caller sleeps: another fiber
- * of this thread may change it. Returns an error of the driver. */
+/* Asks whether the stream is idle. If not, makes an event, and from then on asks for that one, because more work may
+ * follow. The context is not current while the caller sleeps: another fiber of this thread may change it. Returns an
+ * error of the driver. */
 static int ask(weft_stream *stream, void **event)
 {
     const wfi_cuda_driver *driver = wfi_cuda_driver_get();
     if (wfi_cuda_enter(stream->device) != WEFT_OK)
         return WFI_CUDA_DEINITIALIZED;
-    int error = 0;
-    if (!*event) {
-        error = driver->event_create(event, NO_TIMING);
-        if (error == 0)
-            error = driver->event_record(*event, stream->driver);
+    int error = *event ? driver->event_query(*event) : driver->stream_query(stream->driver);
+    if (error == WFI_CUDA_NOT_READY && !*event) {
+        int failed = driver->event_create(event, NO_TIMING);
+        if (failed == 0)
+            failed = driver->event_record(*event, stream->driver);
+        error = failed != 0 ? failed : error;
     }
-    if (error == 0)
-        error = driver->event_query(*event);
     wfi_cuda_leave();
     return error;
 }

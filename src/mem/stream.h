@@ -54,8 +54,8 @@ weft_status wfi_stream_wrap(int device, void *driver, weft_stream **out);
 void wfi_stream_unref(weft_stream *stream);
 
 weft_status wfi_stream_wait(weft_stream *stream);
-/* Waits for the work that the streams in the set `numbers` (a bit for each number) have now. WEFT_ERR_TIMEOUT: not all
- * of it is done at the deadline (WFI_NEVER; otherwise by wfi_park_clock). */
+/* Waits for the work that the streams in the set `numbers` (a bit for each number) have now. WEFT_ERR_TIMEOUT: not
+ * all of it is done at the deadline (WFI_NEVER; otherwise by wfi_park_clock). */
 weft_status wfi_stream_wait_all(int device, uint64_t numbers, uint64_t deadline_ns);
 /* Copies to the host on the stream with this number, and waits for it. If the stream is gone, on the current one. */
 weft_status wfi_stream_copy_to_host(int device, int number, void *to, const void *from, size_t size);

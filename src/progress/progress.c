@@ -18,6 +18,7 @@ void wfi_progress_init(wfi_progress *progress, const wfi_progress_options *optio
                                .driver = {.drive = wfi_drive, .is_simulated = options->fibers != NULL},
                                .events_fd = -1};
     wfi_mutex_init(&progress->lock);
+    wfi_mutex_bar_devices(&progress->lock);
     wfi_mutex_init(&progress->hooks_lock);
     wfi_list_init(&progress->hooks);
     for (int kind = 0; kind < WFI_DONE_KINDS; kind++)
@@ -69,6 +70,7 @@ void wfi_progress_fini(wfi_progress *progress)
 void wfi_progress_forked(wfi_progress *progress)
 {
     wfi_mutex_init(&progress->lock);
+    wfi_mutex_bar_devices(&progress->lock);
     wfi_mutex_init(&progress->hooks_lock);
     wfi_list_init(&progress->hooks);
     atomic_store(&progress->hook_count, 0);

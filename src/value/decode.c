@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/utf8.h"
+#include "mem/stream.h"
 #include "value/value.h"
 #include "tensor/check.h"
 
@@ -117,7 +118,7 @@ static weft_tensor *place_for(decoding *d, size_t index, weft_dtype dtype, weft_
     return place;
 }
 
-static void copy_here(decoding *d, wfi_reader *from, weft_tensor *place, uint64_t nbytes)
+static void copy_bytes(decoding *d, wfi_reader *from, weft_tensor *place, uint64_t nbytes)
 {
     const uint8_t *bytes = wfi_read_bytes(from, nbytes);
     if (!bytes)
@@ -132,7 +133,7 @@ static void copy_here(decoding *d, wfi_reader *from, weft_tensor *place, uint64_
 static void copy_eager(decoding *d, weft_tensor *place, uint64_t nbytes)
 {
     (void)wfi_read_bytes(d->meta, WFI_RMA_BYTES);
-    copy_here(d, d->tail, place, nbytes);
+    copy_bytes(d, d->tail, place, nbytes);
 }
 
 static void add_segment(decoding *d, weft_tensor *place, uint64_t nbytes)
@@ -151,19 +152,19 @@ static void add_segment(decoding *d, weft_tensor *place, uint64_t nbytes)
                                                         .remote = remote};
 }
 
-/* Notes that the next tensor goes to a device; takes over `place`. `is_here`: its bytes are in the message; returns
- * memory of the host for them, which is borrowed. */
+/* Notes that the next tensor goes to a device; takes over `place`. `is_in_message`: its bytes are in the message;
+ * returns memory of the host for them, which is borrowed. */
 static weft_tensor *add_move(decoding *d, const wfi_tensor_type *type, uint64_t nbytes, weft_tensor *place,
-                             bool is_here)
+                             bool is_in_message)
 {
     if (!d->out->moves)
         d->out->moves = wfi_calloc(1, sizeof(*d->out->moves));
     wfi_decoded_moves *out = d->out->moves;
     wfi_decoded_move *items = out ? wfi_grow(out->items, out->count, &out->capacity, sizeof(*items)) : NULL;
-    weft_tensor *host = items && is_here ? wfi_tensor_empty(type->shape, type->dtype, NULL) : NULL;
+    weft_tensor *host = items && is_in_message ? wfi_tensor_empty(type->shape, type->dtype, NULL) : NULL;
     if (items)
         out->items = items;
-    if (!items || (is_here && !host)) {
+    if (!items || (is_in_message && !host)) {
         fail(d, WEFT_ERR_MEMORY, "no memory for tensor %zu", d->tensor_count - 1);
         weft_tensor_unref(place);
         return NULL;
@@ -203,6 +204,14 @@ static void note_linked(decoding *d, const wfi_tensor_type *type)
         out->linked[out->linked_count++] = (wfi_decoded_link){d->tensor_count, type->from};
 }
 
+/* Whether the tensor goes to a device. `place`: what the owner has for it, or NULL. */
+static bool is_for_device(const decoding *d, const wfi_tensor_type *type, const weft_tensor *place)
+{
+    if (place)
+        return wfi_tensor_is_on_gpu(place);
+    return d->options->is_answer ? type->from || d->options->moves_cpu : type->to != 0;
+}
+
 /* A tensor with a reference. NULL: the failure is kept; or it was measured; or it goes to a device. */
 static weft_tensor *decode_tensor(decoding *d)
 {
@@ -229,24 +238,23 @@ static weft_tensor *decode_tensor(decoding *d)
         measure_tensor(d, &type, nbytes, encoding);
         return NULL;
     }
-    const wfi_decode_options *options = d->options;
     weft_tensor *place = place_for(d, d->tensor_count++, type.dtype, type.shape);
-    bool is_move = place                ? wfi_tensor_is_on_gpu(place)
-                   : options->is_answer ? type.from || options->moves_cpu
-                                        : type.to != 0;
-    weft_tensor *value = NULL;
-    if (is_move && !d->status)
-        place = add_move(d, &type, nbytes, place, encoding <= WFI_ENCODING_EAGER);
-    else if (!place && !d->status && !(value = place = wfi_tensor_empty(type.shape, type.dtype, NULL)))
-        fail(d, WEFT_ERR_MEMORY, "no memory for tensor %zu", d->tensor_count - 1);
-    else
+    bool is_move = is_for_device(d, &type, place);
+    bool is_in_message = encoding == WFI_ENCODING_INLINE || encoding == WFI_ENCODING_EAGER;
+    weft_tensor *value = NULL; /* what the caller gets; `place` is where the bytes go, or NULL */
+    if (is_move && !d->status) {
+        place = add_move(d, &type, nbytes, place, is_in_message);
+    } else if (!d->status) {
+        if (!place && !(place = wfi_tensor_empty(type.shape, type.dtype, NULL)))
+            fail(d, WEFT_ERR_MEMORY, "no memory for tensor %zu", d->tensor_count - 1);
         value = place;
+    }
     if (d->status) {
         weft_tensor_unref(value);
         return NULL;
     }
     if (encoding == WFI_ENCODING_INLINE)
-        copy_here(d, d->meta, place, nbytes);
+        copy_bytes(d, d->meta, place, nbytes);
     else if (encoding == WFI_ENCODING_EAGER)
         copy_eager(d, place, nbytes);
     else if (encoding == WFI_ENCODING_PULL)
@@ -461,17 +469,31 @@ bool wfi_peek_values(const uint8_t *meta, size_t size, wfi_peeked *values, size_
 
 /* ---- To devices -------------------------------------------------------------------------------------------------- */
 
-/* Bytes of a move in `staged`, where each begins at a multiple of 64; 0: it needs none. */
+/* Bytes of a move in `staged`; 0: it goes to the CPU after all. */
 static size_t staged_bytes(const wfi_decoded_move *move)
 {
-    return move->place || move->device ? (size_t)move->nbytes / 64 * 64 + 64 : 0;
+    return move->place || move->device ? wfi_staged_bytes(move->nbytes) : 0;
+}
+
+/* Where the bytes of a move are pulled to: `local`, which is in page-locked memory, or a new tensor of the CPU. */
+static weft_status place_segment(wfi_decoded *decoded, wfi_decoded_move *move, void *local)
+{
+    wfi_segment *segment = &decoded->segments[move->segment];
+    if (!staged_bytes(move)) {
+        move->host = wfi_tensor_empty(move->type.shape, move->type.dtype, NULL);
+        if (!move->host)
+            return WEFT_ERR_MEMORY;
+    }
+    segment->local = move->host ? weft_tensor_data(move->host) : local;
+    segment->storage = move->host ? move->host->storage : decoded->moves->staged;
+    return WEFT_OK;
 }
 
 weft_status wfi_decoded_stage(wfi_decoded *decoded)
 {
     wfi_decoded_moves *moves = decoded->moves;
     size_t bytes = 0, at = 0;
-    int device = 0;
+    int device = 0; /* any of them: all devices can use the memory */
     for (size_t i = 0; i < moves->count; i++) {
         const wfi_decoded_move *move = &moves->items[i];
         bytes += staged_bytes(move);
@@ -482,22 +504,25 @@ weft_status wfi_decoded_stage(wfi_decoded *decoded)
     for (size_t i = 0; i < moves->count && !status; i++) {
         wfi_decoded_move *move = &moves->items[i];
         char *local = bytes ? (char *)wfi_storage_data(moves->staged) + at : NULL;
-        wfi_storage *storage = moves->staged;
-        at += staged_bytes(move);
-        if (move->host && staged_bytes(move))
+        if (!move->host)
+            status = place_segment(decoded, move, local);
+        else if (staged_bytes(move))
             memcpy(local, weft_tensor_data(move->host), move->nbytes);
-        if (move->host)
-            continue;
-        if (!staged_bytes(move)) { /* to the CPU after all */
-            move->host = wfi_tensor_empty(move->type.shape, move->type.dtype, NULL);
-            if (!move->host)
-                return WEFT_ERR_MEMORY;
-            local = weft_tensor_data(move->host);
-            storage = move->host->storage;
-        }
-        decoded->segments[move->segment].local = local;
-        decoded->segments[move->segment].storage = storage;
+        at += staged_bytes(move);
     }
+    return status;
+}
+
+/* A new tensor whose memory counts as written by the copy stream, so that the copy waits for no other work. */
+static weft_status create_on(int device, const wfi_tensor_type *type, weft_tensor **out)
+{
+    weft_stream *stream;
+    weft_status status = wfi_copies_stream(device, &stream);
+    if (status)
+        return status;
+    weft_stream *before = wfi_stream_set(stream);
+    status = wfi_tensor_create(type->shape, type->dtype, WFI_MEMORY_CUDA, device, out);
+    (void)wfi_stream_set(before);
     return status;
 }
 
@@ -511,8 +536,7 @@ weft_status wfi_decoded_to_devices(wfi_decoded *decoded, weft_values *values, wf
     for (size_t i = 0; i < moves->count && !status; i++) {
         wfi_decoded_move *move = &moves->items[i];
         if (!move->place && move->device)
-            status =
-                wfi_tensor_create(move->type.shape, move->type.dtype, WFI_MEMORY_CUDA, move->device - 1, &move->place);
+            status = create_on(move->device - 1, &move->type, &move->place);
         weft_tensor *to = move->place;
         if (to && !status && move->nbytes) {
             size_t offset = (size_t)((char *)wfi_tensor_address(to) - (char *)wfi_storage_data(to->storage));

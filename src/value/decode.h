@@ -99,7 +99,7 @@ void wfi_decoded_fini(wfi_decoded *decoded);
 /* Takes page-locked memory, and sets the segments of the moves to it. WEFT_ERR_MEMORY, WEFT_ERR_UNSUPPORTED. */
 weft_status wfi_decoded_stage(wfi_decoded *decoded);
 /* Once everything was pulled: takes the memory of devices, queues the copies to it, and puts the tensors into `values`.
- * Call wfi_copies_end also if it fails; then `problem` says why. */
+ * Then call wfi_copies_end, even after a failure: `problem` says why. */
 weft_status wfi_decoded_to_devices(wfi_decoded *decoded, weft_values *values, wfi_copies *copies);
 
 /*

@@ -14,7 +14,7 @@ typedef struct encoding {
     wfi_encoded *out;
     const wfi_encode_options *options;
     bool all_inline, never_pushes;
-    uint64_t staged; /* bytes of page-locked memory for all tensors of devices */
+    uint64_t staged_total; /* bytes of page-locked memory for all tensors of devices */
     weft_status status;
 } encoding;
 
@@ -26,12 +26,6 @@ typedef struct sizing {
     uint64_t staged; /* in page-locked memory */
     size_t tensors;
 } sizing;
-
-/* Bytes of a tensor in `staged`, where each begins at a multiple of 64. */
-static uint64_t staged_bytes(uint64_t nbytes)
-{
-    return (nbytes + 63) / 64 * 64;
-}
 
 static sizing size_of(weft_args values)
 {
@@ -52,7 +46,7 @@ static sizing size_of(weft_args values)
             sum.payload += nbytes;
             sum.tiny += nbytes <= WFI_TINY_TENSOR ? nbytes : 0;
             if (nbytes && wfi_tensor_kind(tensors.items[i]) == WFI_MEMORY_CUDA)
-                sum.staged += staged_bytes(nbytes);
+                sum.staged += wfi_staged_bytes(nbytes);
         }
         sum.tensors += tensors.count;
         sum.meta += tensors.count * (34 + 8 * WEFT_MAX_DIMS);
@@ -154,29 +148,30 @@ static void add_linked(encoding *e, weft_tensor *tensor, size_t at)
 
 /* Writes the two device bytes behind the dtype and shape of a tensor; `at`: where its dtype stands. The byte of the
  * receiver's device is set later. */
-static void add_place(encoding *e, const weft_tensor *tensor, size_t at)
+static void write_devices(encoding *e, const weft_tensor *tensor, size_t at)
 {
     wfi_encoded *out = e->out;
     weft_device device = weft_tensor_device(tensor);
     if (!out->devices)
         out->devices = wfi_calloc(1, sizeof(*out->devices));
     wfi_encoded_devices *devices = out->devices;
-    size_t *places =
-        devices ? wfi_grow(devices->places, devices->place_count, &devices->place_capacity, sizeof(*places)) : NULL;
-    if (!places) {
+    size_t *offsets =
+        devices ? wfi_grow(devices->offsets, devices->offset_count, &devices->offset_capacity, sizeof(*offsets)) : NULL;
+    if (!offsets) {
         e->status = WEFT_ERR_MEMORY;
         return;
     }
-    devices->places = places;
-    devices->places[devices->place_count++] = out->meta.size;
+    devices->offsets = offsets;
+    devices->offsets[devices->offset_count++] = out->meta.size;
     wfi_write_u8(&out->meta, device.kind == WEFT_DEVICE_CPU ? 0 : (uint8_t)(1 + device.index));
     wfi_write_u8(&out->meta, 0);
     if (!out->meta.failed)
-        out->meta.data[at] |= WFI_PLACED;
+        out->meta.data[at] |= WFI_NAMES_DEVICES;
 }
 
-/* Notes that a tensor of a device is to be copied to `staged`, and returns that copy, or NULL. Takes over `flat`. */
-static weft_tensor *stage(encoding *e, weft_tensor *flat)
+/* Notes that a tensor of a device will be copied to `staged`, and returns the tensor there, or NULL. Takes over
+ * `flat`. */
+static weft_tensor *use_copy(encoding *e, weft_tensor *flat)
 {
     wfi_encoded_devices *out = e->out->devices;
     weft_tensor *copy = NULL;
@@ -185,7 +180,8 @@ static weft_tensor *stage(encoding *e, weft_tensor *flat)
     if (copies)
         out->copies = copies;
     if (!out->staged)
-        e->status = wfi_storage_create(WFI_MEMORY_PINNED, weft_tensor_device(flat).index, e->staged, &out->staged);
+        e->status =
+            wfi_storage_create(WFI_MEMORY_PINNED, weft_tensor_device(flat).index, e->staged_total, &out->staged);
     if (!e->status)
         e->status = copies ? wfi_tensor_over(out->staged, (int64_t)(offset / weft_dtype_size(flat->dtype)), flat->shape,
                                              flat->dtype, &copy)
@@ -195,7 +191,7 @@ static weft_tensor *stage(encoding *e, weft_tensor *flat)
         return NULL;
     }
     out->copies[out->copy_count++] = (wfi_encoded_copy){.tensor = flat, .offset = offset, .patch = WFI_NO_PATCH};
-    out->staged_bytes += staged_bytes(weft_tensor_nbytes(flat));
+    out->staged_bytes += wfi_staged_bytes(weft_tensor_nbytes(flat));
     e->out->packed_bytes += weft_tensor_nbytes(flat);
     return copy;
 }
@@ -215,12 +211,12 @@ static void encode_tensor(encoding *e, weft_tensor *tensor)
     out->packed_bytes += on_device || weft_tensor_is_contiguous(tensor) ? 0 : nbytes;
     size_t at = out->meta.size;
     wfi_value_write_tensor_type(&out->meta, weft_tensor_dtype(flat), weft_tensor_shape(flat));
-    if (on_device || e->options->places_all)
-        add_place(e, tensor, at);
+    if (on_device || e->options->names_devices)
+        write_devices(e, tensor, at);
     if (e->options->is_linked && e->options->is_linked(e->options->context, tensor))
         add_linked(e, tensor, at);
     if (!e->status && is_staged)
-        flat = stage(e, flat);
+        flat = use_copy(e, flat);
     if (e->status) {
         weft_tensor_unref(flat);
         return;
@@ -314,7 +310,7 @@ weft_status wfi_encode(wfi_encoded *encoded, weft_args values, const wfi_encode_
     *encoded = (wfi_encoded){0};
     encoding e = {.out = encoded, .options = options, .status = WEFT_OK};
     e.all_inline = size.payload <= WFI_INLINE_LIMIT && size.payload + size.meta <= WFI_BODY_INLINE;
-    e.staged = size.staged;
+    e.staged_total = size.staged;
     e.never_pushes = options->never_pushes || size.payload <= options->eager;
     if (options->room)
         wfi_writer_init_room(&encoded->meta, options->room, WFI_META_ROOM);
@@ -395,7 +391,7 @@ static void free_devices(wfi_encoded_devices *devices)
         weft_tensor_unref(devices->copies[i].tensor);
     wfi_storage_unref(devices->staged);
     free(devices->copies);
-    free(devices->places);
+    free(devices->offsets);
     free(devices);
 }
 

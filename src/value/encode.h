@@ -32,8 +32,8 @@ typedef struct wfi_encoded_copy {
 #define WFI_META_ROOM 256 /* a few numbers, or one small tensor and its landing place */
 
 typedef struct wfi_encoded_devices {
-    size_t *places; /* offsets in meta of the two device bytes of the tensors that have them (WFI_PLACED) */
-    size_t place_count, place_capacity;
+    size_t *offsets; /* in meta of the two device bytes of the tensors that have them (WFI_NAMES_DEVICES) */
+    size_t offset_count, offset_capacity;
     /* Page-locked memory for the tensors of devices: those in `remote` are views of it. NULL: there are none. Its
      * bytes, and those in meta, are there after wfi_encode_copy, the end of the copies, and wfi_encode_copied. */
     wfi_storage *staged;
@@ -51,7 +51,7 @@ typedef struct wfi_encoded {
     size_t rref_count, rref_capacity;
     weft_tensor **linked; /* held: the tensors for which `is_linked` is true, in order */
     size_t linked_count, linked_capacity;
-    struct wfi_encoded_devices *devices; /* NULL: no tensor is marked WFI_PLACED */
+    struct wfi_encoded_devices *devices; /* NULL: no tensor is marked WFI_NAMES_DEVICES */
     uint64_t remote_bytes;               /* of the tensors in `remote` */
     uint64_t packed_bytes;               /* of non-contiguous tensors, copied to be sent */
     uint64_t copied_bytes;               /* of tensors over the inline limit that were copied anyway: see wfi_copied */
@@ -66,7 +66,7 @@ typedef struct wfi_encode_options {
         *room; /* memory for metadata of up to WFI_META_ROOM bytes, which must outlive the encoded values; NULL: none */
     char *problem; /* which tensor does not fit its landing place; NULL: not wanted */
     size_t problem_room;
-    bool places_all; /* tensors of the CPU are marked WFI_PLACED too: maps of devices name the CPU */
+    bool names_devices; /* tensors of the CPU are marked WFI_NAMES_DEVICES too: maps of devices name the CPU */
     bool (*is_linked)(const void *context, const weft_tensor *tensor); /* which tensors get WFI_LINKED; NULL: none */
     const void *context;
     /* Gives the name that the receiver of a message will use; the reference keeps that name. WEFT_OK, or why it cannot
@@ -100,7 +100,8 @@ static inline bool wfi_encoded_leaves_device(const wfi_encoded *encoded)
 {
     return encoded->devices && encoded->devices->copy_count;
 }
-/* Queues the copies of tensors of devices. Call wfi_copies_end also if it fails. Not with the agent's lock. */
+/* Queues the copies of tensors of devices. Then call wfi_copies_end, even after a failure. Not with the agent's lock.
+ */
 weft_status wfi_encode_copy(const wfi_encoded *encoded, wfi_copies *copies);
 void wfi_encode_copied(wfi_encoded *encoded); /* the copies have ended: writes those that belong into the metadata */
 /* Frees everything. Do not hold the agent's lock, because references may be dropped. */

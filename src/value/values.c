@@ -334,8 +334,8 @@ weft_type weft_values_type(const weft_values *values, size_t index)
 /* The streams are collected first, because many tensors usually have the same one. */
 weft_status weft_values_wait(const weft_values *values, int64_t wait_ms)
 {
-    uint64_t writers[WFI_CUDA_DEVICES_MAX] = {0};
     WFI_CHECK_HANDLE(values);
+    uint64_t writers[WFI_CUDA_DEVICES_MAX] = {0};
     if (!values)
         return wfi_refuse_null("weft_values_wait", "the list");
     if (wait_ms < WEFT_FOREVER)

@@ -46,8 +46,8 @@ bool wfi_value_read_tensor_type(wfi_reader *reader, wfi_tensor_type *type, uint6
     uint8_t byte = wfi_read_u8(reader);
     weft_dtype *dtype = &type->dtype;
     weft_shape *shape = &type->shape;
-    *dtype = (weft_dtype)(linked ? byte & ~(WFI_LINKED | WFI_PLACED) : byte);
-    bool is_placed = linked && byte & WFI_PLACED;
+    *dtype = (weft_dtype)(linked ? byte & ~(WFI_LINKED | WFI_NAMES_DEVICES) : byte);
+    bool is_placed = linked && byte & WFI_NAMES_DEVICES;
     if (linked)
         *linked = byte & WFI_LINKED;
     type->from = type->to = 0;

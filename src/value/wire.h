@@ -6,7 +6,7 @@
  *         [trace u64, span u64, sent_ns u64 (time of day; 0: unknown)], [rref name, fork u64], body
  *         (rref name: owner u32, its incarnation u32, creator u32, its incarnation u32, number u64)
  * REPLY   id u64, flags u8, items u32 (how many the callee sent), [context blob], error or body
- * ITEM    id u64, number u32 (from 0), flags u8, [first linked tensor u64], body      an item of the results, ahead of the reply
+ * ITEM    id u64, number u32 (from 0), flags u8, [first linked tensor u64], body    an item of the results
  * TOOK    id u64, number u32     the caller's on_item has returned from that item
  * DONE    id u64                 the caller has pulled the results (and confirmed the references in them)
  * REFUSED first id u64, last id u64, no memory u8    the caller's calls with ids from first to last did not run, and
@@ -77,7 +77,12 @@ enum wfi_tensor_encoding {
 #define WFI_LINKED 0x80u
 /* Set there too: two bytes follow the sizes, the tensor's device at the sender, and the device at the receiver where it
  * shall be. Without it both are the CPU. */
-#define WFI_PLACED 0x40u
+#define WFI_NAMES_DEVICES 0x40u
+/* Bytes of a tensor in page-locked memory that several share: each begins at a multiple of 64. */
+static inline size_t wfi_staged_bytes(uint64_t nbytes)
+{
+    return (size_t)nbytes / 64 * 64 + 64;
+}
 /* A device as a byte. 0: the CPU; n + 1: cuda:n. */
 #define WFI_DEVICE_CODES (1 + WFI_CUDA_DEVICES_MAX)
 
@@ -122,8 +127,8 @@ typedef struct wfi_tensor_type {
 } wfi_tensor_type;
 
 /* A tensor's dtype and shape. Reading fails on unknown dtypes, too many dimensions, sizes that overflow, and codes of
- * devices that cannot be. It also fails on WFI_LINKED if the dtype is not floating; and on WFI_LINKED and WFI_PLACED
- * if `linked` is NULL: of landing places. */
+ * devices that cannot be. It also fails on WFI_LINKED if the dtype is not floating; and on WFI_LINKED and
+ * WFI_NAMES_DEVICES if `linked` is NULL: of landing places. */
 void wfi_value_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape);
 bool wfi_value_read_tensor_type(wfi_reader *reader, wfi_tensor_type *type, uint64_t *nbytes, bool *linked);
 /* "float32 [2, 3]", for messages; returns `text`. */

@@ -9,11 +9,26 @@
 #include "rpc/world.h"
 #include "tensors.h"
 
+#include "emulated/emulated.h"
+
+#include <dlfcn.h>
+
 #define WORKERS 3
 enum { ROWS = 5, WIDE = 40, DEVICES = 3, MIXTURES = DEVICES * DEVICES * DEVICES };
 
 static const weft_device cpu = {WEFT_DEVICE_CPU, 0};
 static weft_device all[DEVICES] = {{WEFT_DEVICE_CPU, 0}, {WEFT_DEVICE_CUDA, 0}, {WEFT_DEVICE_CUDA, 1}};
+
+static void (*counts)(emulated_counts *out); /* of the emulated GPU; NULL on a real one */
+
+/* How often a thread has waited for a GPU. With WEFT_SLAB_KEEP_MB=0 returning memory waits: 0. */
+static uint64_t waits(void)
+{
+    emulated_counts out = {.live = 0};
+    if (counts && !getenv("WEFT_SLAB_KEEP_MB"))
+        counts(&out);
+    return out.synchronisations;
+}
 
 static bool is_on(const weft_tensor *tensor, weft_device device)
 {
@@ -65,6 +80,7 @@ typedef struct scene {
     bool maps;                      /* device maps lead there; otherwise the handlers copy */
     bool streams;                   /* handlers compute on streams of their own */
     int passes;                     /* over the same records */
+    bool fails;                     /* at the root, when the others have ended their part */
     int64_t wide;
     weft_tensor *w[WORKERS];      /* their parameters */
     weft_tensor *wanted[WORKERS]; /* their gradients */
@@ -125,11 +141,17 @@ static weft_status run_back(weft_call *call, void *user)
     return status;
 }
 
-/* The gradient of this worker's parameter is on its device, and right. */
+/* The gradient of this worker's parameter is on its device, and right; of a pass that failed there is none. */
 static weft_status run_check(weft_call *call, void *user)
 {
     int rank = rank_of(call);
     weft_tensor *gradient = weft_context_ref_grad(weft_tape_context(weft_call_tape(call)), now->w[rank]);
+    if (now->fails && gradient) {
+        weft_tensor_unref(gradient);
+        return WEFT_ERR_AGAIN; /* not known here yet */
+    }
+    if (now->fails)
+        return WEFT_OK;
     MUST(gradient && is_on(gradient, *now->at[rank]) && is_equal(gradient, now->wanted[rank]));
     weft_tensor_unref(gradient);
     return WEFT_OK;
@@ -218,6 +240,7 @@ static void chain(weft_agent *agent, void *arg)
     weft_tensor *of_x = compute_wanted(), *x = numbers(*now->at[0], WEFT_SHAPE(ROWS, now->wide), 9, true);
     weft_tape *t = weft_dist_tape_open(agent, &(weft_tape_options){.device = *now->at[0], .stream = now->stream[0]});
     weft_tensor *h = times(t, x, 0);
+    uint64_t waited = waits();
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "front", WEFT_VALUES(weft_of_tensor(h), weft_of_tensor(h)),
                           &(weft_rpc_options){.tape = t}, &results));
     MUST(is_on(result(results, 0), *now->at[0]) && is_on(result(results, 1), *now->at[0]));
@@ -226,6 +249,7 @@ static void chain(weft_agent *agent, void *arg)
         weft_dist_backward(t, loss, &(weft_pass_options){.retain = i + 1 < now->passes});
     weft_error_print(weft_tape_error(t), stderr);
     MUST_OK(weft_tape_status(t));
+    MUST(waits() == waited);
     for (int i = 1; i < WORKERS; i++)
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(i), "check", WEFT_NO_VALUES, &(weft_rpc_options){.tape = t}, NULL));
     weft_tensor *gradient = weft_context_ref_grad(weft_tape_context(t), x);
@@ -250,10 +274,45 @@ static void play(const world *like, uint64_t seeds, int on_tcp)
     world_play(like, is_polled ? seeds : 0, is_polled ? 0 : on_tcp);
 }
 
+static weft_status fail_pass(const weft_error *why, weft_future **wait, void *arg)
+{
+    return why ? WEFT_OK : WEFT_ERR_SYSTEM;
+}
+
+/* What had ended well at the others is dropped there. */
+static void undone(weft_agent *agent, void *arg)
+{
+    weft_values *results = NULL;
+    weft_hooks *hooks = hooks_create();
+    if (weft_agent_rank(agent) == 0) {
+        weft_tensor *x = numbers(*now->at[0], WEFT_SHAPE(ROWS, now->wide), 9, true);
+        weft_context *c;
+        MUST_OK(weft_context_open(agent, &c, NULL));
+        weft_tape *t = weft_context_tape(c, &(weft_tape_options){.device = *now->at[0]});
+        weft_hooks_set_end(hooks, fail_pass, NULL);
+        weft_tape_set_hooks(t, hooks);
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "front", WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(x)),
+                              &(weft_rpc_options){.tape = t}, &results));
+        weft_dist_backward(t, loss_of(t, x, result(results, 0), result(results, 1)), NULL);
+        MUST(weft_tape_status(t) == WEFT_ERR_SYSTEM);
+        weft_tape_close(t);
+        MUST(!weft_context_ref_grad(c, x));
+        t = weft_context_tape(c, NULL);
+        for (int i = 1; i < WORKERS; i++)
+            MUST_OK(weft_rpc_sync(agent, weft_to_rank(i), "check", WEFT_NO_VALUES,
+                                  &(weft_rpc_options){.tape = t, .retry = {.attempts = 100, .pause_ms = 10}}, NULL));
+        weft_tape_close(t);
+        weft_values_unref(results);
+        weft_context_close(c, NULL);
+        weft_tensor_unref(x);
+    }
+    weft_hooks_unref(hooks);
+}
+
 static void play_chain(scene *s, uint64_t seeds, int on_tcp)
 {
     now = s;
-    play(&(world){.program = chain,
+    play(&(world){.program = s->fails ? undone : chain,
                   .size = WORKERS,
                   WORLD_FUNCTIONS(functions),
                   .adjust = map_devices,
@@ -270,7 +329,7 @@ static void test_mixtures(void **state)
         scene s = {.at = {&all[i % 3], &all[i / 3 % 3], &all[i / 9]}, .maps = true, .passes = 1};
         for (int k = 0; k < 3; k++) {
             s.wide = widths[k];
-            play_chain(&s, k < 2 ? 2 : i % 4 == 1, k == 0);
+            play_chain(&s, k == 0 ? 2 : k == 1 || i % 4 == 1, k == 0);
         }
     }
 }
@@ -298,6 +357,14 @@ static void test_streams(void **state)
                             .passes = 2,
                             .wide = 1000},
                    2, i % 9 == 5);
+}
+
+static void test_undone(void **state)
+{
+    for (int i = 0; i < MIXTURES; i += 2)
+        play_chain(
+            &(scene){.at = {&all[i % 3], &all[i / 3 % 3], &all[i / 9]}, .maps = true, .fails = true, .wide = 20001}, 1,
+            i % 9 == 4);
 }
 
 /* ---- Tensors of all devices in one call, without maps ------------------------------------------------------------ */
@@ -426,6 +493,68 @@ static void all_devices(weft_agent *agent, void *arg)
 static void test_all_devices(void **state)
 {
     play(&(world){.program = all_devices, .size = 2, WORLD_FUNCTIONS(squares)}, 40, 2);
+}
+
+/* ---- Roots that references name ---------------------------------------------------------------------------------- */
+
+/* (x) -> x * x, on this worker's device */
+static weft_status run_square(weft_call *call, void *user)
+{
+    weft_tape *t = open_here(call);
+    weft_call_give(call,
+                   WEFT_VALUES(weft_of_tensor(weft_mul(t, weft_call_tensor(call, 0), weft_call_tensor(call, 0)))));
+    weft_status status = weft_tape_status(t);
+    weft_tape_close(t);
+    return status;
+}
+
+static const weft_function with_square[] = {
+    {.name = "square", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = run_square}};
+
+/* A pass begins at worker 1, with a gradient of this worker; another one goes through the value that was fetched. */
+static void references(weft_agent *agent, void *arg)
+{
+    weft_device here = *now->at[0];
+    const weft_shape shape = WEFT_SHAPE(ROWS, now->wide);
+    weft_context *c;
+    weft_rref *square;
+    weft_future *future;
+    if (weft_agent_rank(agent))
+        return;
+    MUST_OK(weft_context_open(agent, &c, NULL));
+    weft_tape *t = weft_context_tape(c, &(weft_tape_options){.device = here});
+    weft_tensor *x = numbers(here, shape, 2, true), *given = numbers(here, shape, 5, false);
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "square", WEFT_VALUES(weft_of_tensor(x)),
+                            &(weft_rpc_options){.tape = t}, &square));
+    MUST_OK(weft_rref_fetch(square, &(weft_rpc_options){.tape = t}, &future));
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    weft_tensor *fetched = result(weft_future_values(future), 0);
+    MUST(is_on(fetched, here));
+    weft_dist_backward(t, weft_sum(t, weft_mul(t, fetched, given)), &(weft_pass_options){.retain = true});
+    MUST_OK(weft_tape_status(t));
+    weft_future_unref(future);
+    MUST_OK(weft_rref_backward(square, c, &(weft_pass_options){.gradients = {&given, 1}}, &future));
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    weft_future_unref(future);
+    weft_tape_close(t);
+    t = weft_tape_open(&(weft_tape_options){.device = here});
+    weft_tensor *gradient = weft_context_ref_grad(c, x), *once = weft_mul(t, weft_add(t, x, x), given);
+    MUST(is_on(gradient, here) && is_equal(gradient, weft_add(t, once, once)));
+    weft_tape_close(t);
+    weft_tensor_unref(gradient);
+    weft_tensor_unref(given);
+    weft_tensor_unref(x);
+    weft_rref_unref(square);
+    weft_context_close(c, NULL);
+}
+
+static void test_references(void **state)
+{
+    for (int i = 0; i < DEVICES * DEVICES; i++) {
+        scene s = {.at = {&all[i % 3], &all[i / 3], &all[0]}, .maps = true, .wide = i % 2 ? 9001 : 7};
+        now = &s;
+        play(&(world){.program = references, .size = 2, WORLD_FUNCTIONS(with_square), .adjust = map_devices}, 3, 1);
+    }
 }
 
 /* ---- A gradient on another device than its root ------------------------------------------------------------------ */
@@ -576,15 +705,17 @@ static int begin(void **state)
 {
     if (weft_device_check(all[2], NULL))
         all[2] = all[1];
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *found = dlsym(library, "emulated_gpu_counts");
+    memcpy(&counts, &found, sizeof(found));
     return 0;
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mixtures),    cmocka_unit_test(test_without_maps),
-                                       cmocka_unit_test(test_second_pass), cmocka_unit_test(test_streams),
-                                       cmocka_unit_test(test_all_devices), cmocka_unit_test(test_wrong_gradient),
-                                       cmocka_unit_test(test_sparse_rows)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mixtures),   cmocka_unit_test(test_without_maps),   cmocka_unit_test(test_second_pass),
+        cmocka_unit_test(test_streams),    cmocka_unit_test(test_undone),         cmocka_unit_test(test_all_devices),
+        cmocka_unit_test(test_references), cmocka_unit_test(test_wrong_gradient), cmocka_unit_test(test_sparse_rows)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return gpu_is_here() ? cmocka_run_group_tests(tests, begin, NULL) : GPU_SKIPPED;

@@ -16,9 +16,10 @@
  * call of the driver that fails is a fault, unless memory is out or the test asked for the failure.
  *
  * HOST FUNCTIONS run on a thread of their own, some time after the work before them, as the seed chooses. What they
- * follow then runs too. A call of the driver in a host function is a fault. A query of an event that is not ready runs
- * its work after some more questions. With EMULATED_GPU_HOST=polled there is no thread: each query of an event is a
- * step, in which the seed chooses what runs, host functions too. Then a simulation with fibers is deterministic.
+ * follow then runs too. A call of the driver in a host function is a fault. A query of an event that is not ready
+ * runs its work after some more questions. With EMULATED_GPU_HOST=polled there is no thread: each query of an event
+ * is a step, in which the seed chooses what runs, host functions too. Then a simulation with fibers is
+ * deterministic.
  *
  * RACES. Two kernels or copies on different streams that use the same bytes, of which one writes, need an order: by an
  * event, by the legacy stream, or because the host waited for the first before it queued the second. Without one, the
@@ -63,9 +64,9 @@ void emulated_gpu_fail(emulated_call call, uint64_t after, uint64_t times);
 void emulated_gpu_forget_waits(uint64_t after, uint64_t times);
 /* Sets the order of threads, warps and blocks, and when copies use memory that is not page-locked. */
 void emulated_gpu_seed(uint64_t seed);
-/* The device gets an error that stays, as of an access outside of all allocations. Its queued work and host functions
- * never run, and each call returns CUDA_ERROR_ILLEGAL_ADDRESS. Memory can be freed. emulated_gpu_mend_device ends that,
- * for the next test: no GPU can do so. */
+/* The device gets an error that stays, as of an access outside of all allocations. Its queued work and host
+ * functions never run, and each call returns CUDA_ERROR_ILLEGAL_ADDRESS. Memory can be freed.
+ * emulated_gpu_mend_device ends that, for the next test: no GPU can do so. */
 void emulated_gpu_fail_device(int device);
 void emulated_gpu_mend_device(int device);
 /* After emulated_gpu_expect_fault the next fault does not end the process. emulated_gpu_fault ends this mode, and

@@ -3,8 +3,9 @@
  * gpu.h - the parts of the emulated GPU: memory.c, clock.c (the order of work), race.c, stream.c (queued work),
  * launch.c (blocks and threads), host.c (host functions), driver.c (the driver's functions).
  *
- * LOCK. One lock guards everything. The driver's functions take it; the functions below are called with it held. It is
- * released while a host function runs, so the functions that run work may find other work queued when they return.
+ * LOCK. One lock guards everything. The driver's functions take it; the functions below are called with it held. It
+ * is released while a host function runs, so the functions that run work may find other work queued when they
+ * return.
  */
 #ifndef EMULATED_GPU_H
 #define EMULATED_GPU_H

@@ -9,10 +9,12 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SKIPPED = 77, COUNT = 100 };
@@ -33,6 +35,8 @@ static struct functions {
     int (*event_record)(void *event, void *stream);
     int (*event_query)(void *event);
     int (*context_now)(void **context);
+    void (*fail_device)(int device);
+    void (*mend_device)(int device);
     int (*read)(void *to, uint64_t from, size_t size); /* these two wait */
     int (*write)(uint64_t to, const void *from, size_t size);
 } gpu;
@@ -438,7 +442,129 @@ static void a_launch_only_queues(void **state)
     give(at);
 }
 
+/* ---- Host functions, and devices that fail ---- */
+
+typedef struct notes { /* what the host function sees */
+    const int64_t *bytes;
+    int64_t seen[4];
+    _Atomic int count;
+} notes;
+
+static void look(void *arg)
+{
+    notes *n = arg;
+    int at = atomic_load(&n->count);
+    n->seen[at] = *n->bytes;
+    atomic_store(&n->count, at + 1);
+}
+
+/* Each comes after the work before it and before the work after it, on a thread, without a call that waits. */
+static void host_functions_are_in_order_with_their_stream(void **state)
+{
+    int late = 0;
+    for (int seed = 0; seed < 20; seed++) {
+        crew c = begin_crew();
+        void *pinned = NULL;
+        gpu.seed((uint64_t)seed);
+        assert_int_equal(driver->pinned_alloc(&pinned, 8, 0), 0);
+        notes n = {.bytes = pinned};
+        uint64_t before = counts().synchronisations;
+        for (int i = 0; i < 3; i++) {
+            fill(c.from, 0, COUNT, i, c.streams[0]);
+            assert_int_equal(driver->copy_to_host(pinned, c.from, 8, c.streams[0]), 0);
+            assert_int_equal(driver->launch_host(c.streams[0], look, &n), 0);
+        }
+        late += atomic_load(&n.count) == 0;
+        if (seed % 2 == 0) {
+            while (atomic_load(&n.count) < 3)
+                nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+            assert_int_equal(counts().synchronisations, before);
+        } else { /* or somebody waits */
+            assert_int_equal(gpu.stream_synchronize(c.streams[0]), 0);
+            assert_int_equal(atomic_load(&n.count), 3);
+        }
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(n.seen[i], i);
+        assert_int_equal(driver->pinned_free(pinned), 0);
+        assert_null(end_crew(&c));
+    }
+    assert_true(late > 0);
+}
+
+static void call_the_driver(void *arg)
+{
+    (void)wfi_cuda_enter(0);
+    wfi_cuda_leave();
+}
+
+static void a_call_of_the_driver_in_a_host_function_is_noticed(void **state)
+{
+    crew c = begin_crew();
+    assert_int_equal(driver->launch_host(c.streams[0], call_the_driver, NULL), 0);
+    assert_string_equal(end_crew(&c), "a call of the driver in a host function");
+}
+
+static void a_poller_sees_the_end(void **state)
+{
+    crew c = begin_crew();
+    fill(c.from, 0, COUNT, 1, c.streams[0]);
+    assert_int_equal(gpu.event_record(c.event, c.streams[0]), 0);
+    int questions = 1;
+    while (gpu.event_query(c.event) != 0)
+        questions++;
+    assert_true(questions > 1 && questions < 12);
+    assert_null(end_crew(&c));
+}
+
+static void a_failed_device_does_nothing_any_more(void **state)
+{
+    notes n = {.bytes = (int64_t[]){1}};
+    crew c = begin_crew();
+    uint64_t bytes = counts().device_bytes;
+    assert_true(bytes >= 2 * 8 * COUNT);
+    fill(c.from, 0, COUNT, 1, c.streams[0]);
+    assert_int_equal(gpu.event_record(c.event, c.streams[0]), 0);
+    gpu.fail_device(0); /* before the thread can run: the host function is queued afterwards */
+    assert_int_equal(driver->launch_host(c.streams[0], look, &n), 700);
+    assert_int_equal(gpu.event_query(c.event), 700);
+    assert_int_equal(gpu.stream_synchronize(c.streams[0]), 700);
+    assert_int_equal(driver->memory_free(c.to), 700);
+    assert_int_equal(counts().device_bytes, bytes - 8 * COUNT);
+    assert_int_equal(counts().pending, 0);
+    gpu.mend_device(0);
+    c.to = take(COUNT);
+    assert_null(end_crew(&c));
+    assert_int_equal(n.count, 0);
+}
+
 /* ---- The rest ---- */
+
+static void waits_are_counted_by_kind(void **state)
+{
+    crew c = begin_crew();
+    emulated_counts before = counts();
+    assert_int_equal(gpu.stream_synchronize(c.streams[0]), 0);
+    assert_int_equal(gpu.event_record(c.event, c.streams[0]), 0);
+    assert_int_equal(driver->event_wait(c.event), 0);
+    emulated_counts after = counts();
+    assert_int_equal(after.stream_waits, before.stream_waits + 1);
+    assert_int_equal(after.event_waits, before.event_waits + 1);
+    assert_int_equal(after.context_waits, before.context_waits);
+    assert_int_equal(after.synchronisations, before.synchronisations + 2);
+    assert_null(end_crew(&c));
+}
+
+static void uuids_are_those_of_the_environment(void **state)
+{
+    uint8_t one[WFI_CUDA_UUID], two[WFI_CUDA_UUID];
+    assert_true(wfi_cuda_uuid(0, one) && wfi_cuda_uuid(1, two));
+    assert_memory_not_equal(one, two, WFI_CUDA_UUID);
+    setenv("EMULATED_GPU_UUIDS", "000102030405060708090a0b0c0d0e0f,f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff", 1);
+    assert_true(wfi_cuda_uuid(0, one) && wfi_cuda_uuid(1, two));
+    unsetenv("EMULATED_GPU_UUIDS");
+    for (int i = 0; i < WFI_CUDA_UUID; i++)
+        assert_true(one[i] == i && two[i] == 0xf0 + i);
+}
 
 static void calls_fail_on_demand(void **state)
 {
@@ -487,7 +613,9 @@ static bool find_functions(void)
                {&gpu.event_destroy, "cuEventDestroy_v2"},
                {&gpu.event_record, "cuEventRecord"},
                {&gpu.event_query, "cuEventQuery"},
-               {&gpu.context_now, "cuCtxGetCurrent"}};
+               {&gpu.context_now, "cuCtxGetCurrent"},
+               {&gpu.fail_device, "emulated_gpu_fail_device"},
+               {&gpu.mend_device, "emulated_gpu_mend_device"}};
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         void *found = !library ? NULL : dlsym(library, all[i].name);
@@ -522,6 +650,12 @@ int main(void)
         cmocka_unit_test(the_end_of_the_process_reports_races),
         cmocka_unit_test(the_legacy_stream_orders_blocking_streams),
         cmocka_unit_test(a_launch_only_queues),
+        cmocka_unit_test(host_functions_are_in_order_with_their_stream),
+        cmocka_unit_test(a_call_of_the_driver_in_a_host_function_is_noticed),
+        cmocka_unit_test(a_poller_sees_the_end),
+        cmocka_unit_test(a_failed_device_does_nothing_any_more),
+        cmocka_unit_test(waits_are_counted_by_kind),
+        cmocka_unit_test(uuids_are_those_of_the_environment),
         cmocka_unit_test(calls_fail_on_demand),
         cmocka_unit_test(the_context_of_the_caller_is_restored),
     };

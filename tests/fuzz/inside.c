@@ -35,7 +35,12 @@ static bool run_values(const uint8_t *bytes, size_t size)
     must(decoded.values && weft_values_count(decoded.values) <= WEFT_MAX_VALUES);
     must(decoded.linked_count <= WEFT_MAX_CALL_TENSORS);
     for (size_t i = 1; i < decoded.linked_count; i++)
-        must(decoded.linked[i - 1] < decoded.linked[i]);
+        must(decoded.linked[i - 1].index < decoded.linked[i].index);
+    for (size_t i = 0; decoded.moves && i < decoded.moves->count; i++) {
+        const wfi_decoded_move *move = &decoded.moves->items[i];
+        must(move->device && move->device < WFI_DEVICE_CODES && (move->host || move->segment < decoded.segment_count));
+        must(i == 0 || decoded.moves->items[i - 1].index < move->index);
+    }
     if (wfi_decode_landing(&meta, &landing, &count) == WEFT_OK)
         free(landing);
     wfi_decoded_fini(&decoded);

@@ -6,6 +6,7 @@
 #include <weft/dlpack.h>
 
 #include "gpu/gpu.h"
+#include "mem/copies.h"
 #include "tensor/tensor.h"
 #include "tensors.h"
 #include "unit.h"
@@ -154,6 +155,46 @@ static void device_tensors_are_shared_by_dlpack(void **state)
     DROP(x, there, again);
 }
 
+static _Atomic int ended;
+
+static void copies_ended(wfi_copies *copies, weft_status status)
+{
+    atomic_store(&ended, 1);
+}
+
+/* The receiver writes the tensor on CUDA's legacy stream, of which weft knows nothing. */
+static void a_lent_tensor_is_copied_in_order_with_its_receiver(void **state)
+{
+    enum { COUNT = 5000, BYTES = 8 * COUNT };
+    const wfi_cuda_driver *driver = wfi_cuda_driver_get();
+    weft_tensor *x = tensor_arange(COUNT, WEFT_DTYPE_FLOAT64), *there = to(x, gpu);
+    weft_dlpack *lent = NULL;
+    wfi_storage *pinned[2];
+    wfi_copies copies;
+    assert_int_equal(weft_tensor_to_dlpack(there, 0, &lent, NULL), WEFT_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(wfi_storage_create(WFI_MEMORY_PINNED, 0, BYTES, &pinned[i]), WEFT_OK);
+        memset(wfi_storage_data(pinned[i]), 0, BYTES);
+    }
+    wfi_copies_begin(&copies, copies_ended);
+    assert_int_equal(wfi_copies_add(&copies, pinned[0], 0, there->storage, 0, BYTES), WEFT_OK);
+    wfi_copies_end(&copies);
+    assert_int_equal(wfi_cuda_enter(0), WEFT_OK);
+    uint64_t at = (uint64_t)(uintptr_t)lent->tensor.data;
+    assert_int_equal(driver->copy_to_device(at, wfi_storage_data(pinned[1]), BYTES, NULL), 0);
+    assert_int_equal(driver->stream_wait(NULL), 0);
+    wfi_cuda_leave();
+    while (atomic_load(&ended) == 0)
+        (void)wfi_copies_poll();
+    wfi_copies_fini(&copies);
+    assert_memory_equal(wfi_storage_data(pinned[0]), weft_tensor_data(x), BYTES);
+    assert_true(weft_tensor_get_f64(there, COUNT - 1) == 0);
+    lent->deleter(lent);
+    wfi_storage_unref(pinned[0]);
+    wfi_storage_unref(pinned[1]);
+    DROP(x, there);
+}
+
 static void page_locked_tensors_are_shared_by_dlpack(void **state)
 {
     weft_tensor *x = tensor_empty_pinned(gpu, WEFT_SHAPE(4), WEFT_DTYPE_INT32), *y = NULL;
@@ -177,6 +218,7 @@ int main(void)
         cmocka_unit_test(elements_are_read_one_by_one),
         cmocka_unit_test(device_tensors_are_printed),
         cmocka_unit_test(device_tensors_are_shared_by_dlpack),
+        cmocka_unit_test(a_lent_tensor_is_copied_in_order_with_its_receiver),
         cmocka_unit_test(page_locked_tensors_are_shared_by_dlpack),
     };
     if (!gpu_is_here())

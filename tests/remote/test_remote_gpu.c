@@ -8,6 +8,9 @@
 #include "rpc/world.h"
 #include "tensors.h"
 
+#include "emulated/emulated.h"
+
+#include <dlfcn.h>
 #include <math.h>
 
 enum { WORKERS = 3, STEPS = 3, BATCH = 8, VOCABULARY = 11, WIDE = 6, CLASSES = 4, DEVICES = 3 };
@@ -28,6 +31,17 @@ typedef struct scene {
 } scene;
 
 static const scene *now;
+
+static void (*counts)(emulated_counts *out); /* of the emulated GPU; NULL on a real one */
+
+/* How often a thread has waited for a GPU. With WEFT_SLAB_KEEP_MB=0 returning memory waits: 0. */
+static uint64_t waits(void)
+{
+    emulated_counts out = {.live = 0};
+    if (counts && !getenv("WEFT_SLAB_KEEP_MB"))
+        counts(&out);
+    return out.synchronisations;
+}
 
 static bool is_on(const weft_tensor *tensor, weft_device device)
 {
@@ -185,6 +199,7 @@ static double one_step(weft_agent *agent, int step, weft_rref *model, weft_rref 
 {
     weft_device device = all[now->at[0]];
     weft_tensor *index = integers(device, step, VOCABULARY), *target = integers(device, step, CLASSES);
+    uint64_t waited = waits();
     weft_tape *t = weft_dist_tape_open(agent, &(weft_tape_options){.mode = WEFT_MODE_TRAIN, .device = device});
     weft_tensor *x = weft_mul(t, weft_remote_forward(t, table, index, NULL), factors);
     weft_tensor *scores =
@@ -193,6 +208,7 @@ static double one_step(weft_agent *agent, int step, weft_rref *model, weft_rref 
     weft_dist_backward(t, loss, &(weft_pass_options){.step = now->max_norm > 0 ? NULL : sgd});
     weft_error_print(weft_tape_error(t), stderr);
     MUST_OK(weft_tape_status(t));
+    MUST(waits() == waited || !now->maps || now->kind == PARTLY_WRAPPED); /* then nothing is copied */
     weft_context *c = weft_tape_context(t);
     if (now->max_norm > 0)
         MUST_OK(weft_dist_optimizer_step(sgd, &c, 1, &(weft_dist_step_options){.max_norm = now->max_norm}));
@@ -360,6 +376,8 @@ static int begin(void **state)
 {
     if (weft_device_check(all[2], NULL))
         all[2] = all[1];
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *found = dlsym(library, "emulated_gpu_counts");
+    memcpy(&counts, &found, sizeof(found));
     return 0;
 }
 

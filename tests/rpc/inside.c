@@ -27,7 +27,8 @@ _Static_assert(SAME(INSIDE_CALL, WFI_RPC_CALL) && SAME(INSIDE_REPLY, WFI_RPC_REP
                    SAME(INSIDE_TOOK, WFI_RPC_TOOK) && SAME(INSIDE_REFUSED, WFI_RPC_REFUSED) &&
                    SAME(INSIDE_CALL_REMOTE, WFI_CALL_REMOTE) && SAME(INSIDE_CALL_ITEMS, WFI_CALL_ITEMS) &&
                    SAME(INSIDE_REPLY_ERROR, WFI_REPLY_ERROR) && SAME(INSIDE_REPLY_NEEDS_DONE, WFI_REPLY_NEEDS_DONE) &&
-                   SAME(INSIDE_ENCODING_PULL, WFI_ENCODING_PULL) && SAME(INSIDE_MESSAGE_MAX, WFI_MESSAGE_MAX) &&
+                   SAME(INSIDE_ENCODING_EAGER, WFI_ENCODING_EAGER) && SAME(INSIDE_ENCODING_PULL, WFI_ENCODING_PULL) &&
+                   SAME(INSIDE_ENCODING_PUSH, WFI_ENCODING_PUSH) && SAME(INSIDE_MESSAGE_MAX, WFI_MESSAGE_MAX) &&
                    SAME(INSIDE_FUNCTION_NAME_MAX, WFI_FUNCTION_NAME_MAX) &&
                    SAME(INSIDE_DEVICE_PROBLEM, WFI_DEVICE_PROBLEM) &&
                    sizeof(inside_device_map) == sizeof(wfi_device_map),
@@ -129,6 +130,17 @@ void inside_write_body(wfi_writer *writer, weft_args values, const weft_tensor *
 void inside_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape)
 {
     wfi_value_write_tensor_type(writer, dtype, shape);
+}
+
+void inside_write_placed(wfi_writer *writer, weft_shape shape, uint8_t from, uint8_t to, uint8_t encoding)
+{
+    wfi_write_u8(writer, WEFT_DTYPE_FLOAT32 | WFI_NAMES_DEVICES);
+    wfi_write_u8(writer, (uint8_t)shape.ndim);
+    for (int i = 0; i < shape.ndim; i++)
+        wfi_write_i64(writer, shape.dims[i]);
+    wfi_write_u8(writer, from);
+    wfi_write_u8(writer, to);
+    wfi_write_u8(writer, encoding);
 }
 
 weft_status inside_send_call(weft_agent *agent, int to, uint64_t id, const char *function, weft_args values)

@@ -35,9 +35,10 @@ enum {
     INSIDE_TOOK = 9,
     INSIDE_REFUSED = 10,
 };
-enum { INSIDE_CALL_REMOTE = 1, INSIDE_CALL_ITEMS = 2 };             /* flags of a call */
-enum { INSIDE_REPLY_ERROR = 1, INSIDE_REPLY_NEEDS_DONE = 2 };       /* flags of a reply */
-enum { INSIDE_ENCODING_PULL = 2 };                                  /* of a tensor: address and key follow */
+enum { INSIDE_CALL_REMOTE = 1, INSIDE_CALL_ITEMS = 2 };       /* flags of a call */
+enum { INSIDE_REPLY_ERROR = 1, INSIDE_REPLY_NEEDS_DONE = 2 }; /* flags of a reply */
+/* Of a tensor; what follows: its bytes; memory, its bytes being behind the metadata; memory; the number of a place. */
+enum { INSIDE_ENCODING_INLINE, INSIDE_ENCODING_EAGER, INSIDE_ENCODING_PULL, INSIDE_ENCODING_PUSH };
 enum { INSIDE_MESSAGE_MAX = 3968, INSIDE_FUNCTION_NAME_MAX = 127 }; /* bytes */
 
 /* Sends it behind the agent's back. Whether the peer has it is counted: inside_unsent are those that it did not get. */
@@ -54,6 +55,9 @@ void inside_divert(weft_agent *agent, inside_hear_fn *hear);
 /* The body of a call or a reply: the values, and no places to land in but `place`, if that is not NULL. */
 void inside_write_body(wfi_writer *writer, weft_args values, const weft_tensor *place);
 void inside_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape);
+/* A tensor of the device `from` that shall be on the device `to` (rpc/agent/devices.h has their codes), up to what
+ * follows its encoding. */
+void inside_write_placed(wfi_writer *writer, weft_shape shape, uint8_t from, uint8_t to, uint8_t encoding);
 /* Sends a call of `function` without a time limit and without a trace. */
 weft_status inside_send_call(weft_agent *agent, int to, uint64_t id, const char *function, weft_args values);
 /* Decodes values, and behind them places to land in, of a message's bytes; `tail` has what is said to follow. */

@@ -24,11 +24,25 @@ static const weft_device cpu = {WEFT_DEVICE_CPU, 0}, gpu = {WEFT_DEVICE_CUDA, 0}
 static const int64_t counts[] = {3, 700, 5001, 300007}; /* in the metadata, behind them, and pulled */
 enum { COUNTS = sizeof(counts) / sizeof(*counts) };
 
-static weft_tensor *make(int64_t count)
+static size_t usual; /* the page-locked pieces of ordinary copies, which stay */
+
+static size_t bytes_live(void)
 {
-    weft_tensor *x = tensor_arange(count, WEFT_DTYPE_FLOAT32), *there = tensor_to_device(x, gpu);
+    wfi_slab_stats stats;
+    wfi_slab_stats_read(&stats);
+    return stats.bytes_live;
+}
+
+static weft_tensor *make_on(int device, int64_t count)
+{
+    weft_tensor *x = tensor_arange(count, WEFT_DTYPE_FLOAT32);
+    weft_tensor *there = tensor_to_device(x, (weft_device){WEFT_DEVICE_CUDA, device});
     weft_tensor_unref(x);
     return there;
+}
+static weft_tensor *make(int64_t count)
+{
+    return make_on(0, count);
 }
 
 static weft_status run_make(weft_call *call, void *user)
@@ -47,7 +61,18 @@ static weft_status run_hold(weft_call *call, void *user)
     return status;
 }
 
+/* Its device fails after it has sent an item, which is not copied yet. */
+static weft_status run_lose(weft_call *call, void *user)
+{
+    weft_tensor *x = make_on(1, weft_call_i64(call, 0));
+    MUST_OK(weft_call_send_item(call, WEFT_VALUES(weft_of_tensor(x))));
+    fail_device(1);
+    weft_tensor_unref(x);
+    return WEFT_OK;
+}
+
 static const weft_function functions[] = {
+    {.name = "lose", .takes = {WEFT_TYPE_I64}, .run = run_lose},
     {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
     {.name = "make", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = run_make},
     {.name = "hold", .takes = {WEFT_TYPE_TENSOR}, .run = run_hold},
@@ -172,6 +197,59 @@ static void worker_dies(weft_agent *agent, void *arg)
 
 WORLD_TEST(worker_dies, 60, 0, .size = 2, .close_may_fail = true, WORLD_FUNCTIONS(functions))
 
+/* ---- Many at once ------------------------------------------------------------------------------------------------ */
+
+enum { FLOOD = 40, FLOOD_COUNT = 100000, LIMIT = 4 * FLOOD_COUNT * sizeof(float) };
+
+static void adjust_limit(weft_agent_options *options, void *arg)
+{
+    options->queue_limit_bytes = LIMIT;
+}
+
+/* What is copied for calls that are not sent yet is limited, as what is sent and not received is. */
+static void flood(weft_agent *agent, void *arg)
+{
+    weft_future *futures[FLOOD];
+    int refused = 0;
+    if (weft_agent_rank(agent))
+        return;
+    weft_tensor *x = make(FLOOD_COUNT);
+    weft_args args = WEFT_VALUES(weft_of_tensor(x));
+    size_t before = bytes_live(), most = 0;
+    for (int i = 0; i < FLOOD; i++) {
+        weft_error *error = NULL;
+        weft_status status =
+            weft_rpc_async(agent, weft_to_rank(1), "echo", args, &(weft_rpc_options){.error = &error}, &futures[i]);
+        MUST(!status || status == WEFT_ERR_AGAIN);
+        MUST(!status || strstr(weft_error_message(error), "queue_limit_bytes = 1600000 are being copied"));
+        weft_error_unref(error);
+        futures[i] = status ? NULL : futures[i];
+        refused += status != WEFT_OK;
+        most = bytes_live() > most ? bytes_live() : most;
+    }
+    MUST(refused == FLOOD - 4 && most - before < 6 * FLOOD_COUNT * sizeof(float));
+    for (int i = 0; i < FLOOD; i++) {
+        if (futures[i])
+            MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        weft_future_unref(futures[i]);
+    }
+    for (int i = 0; i < FLOOD; i++) { /* with room awaited, all go */
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "echo", args, &(weft_rpc_options){.wait_for_room = true},
+                               &futures[i]));
+        most = bytes_live() > most ? bytes_live() : most;
+    }
+    for (int i = 0; i < FLOOD; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        weft_future_unref(futures[i]);
+    }
+    MUST_BE(weft_rpc_async(agent, weft_to_rank(1), "echo", args,
+                           &(weft_rpc_options){.wait_for_room = true, .timeout_ms = WEFT_FOREVER}, NULL),
+            WEFT_OK);
+    weft_tensor_unref(x);
+}
+
+WORLD_TEST(flood, 10, 0, .size = 2, WORLD_FUNCTIONS(functions), .adjust = adjust_limit)
+
 /* ---- Devices ----------------------------------------------------------------------------------------------------- */
 
 /* Once no memory of a device, or none that is page-locked, can be had at some point: an error, and all goes on. */
@@ -226,16 +304,29 @@ static void test_device_fails(void **state)
     unsetenv("WEFT_DEVICE_MAPS");
 }
 
-/* ---- What is left ------------------------------------------------------------------------------------------------ */
-
-static size_t usual; /* the page-locked pieces of ordinary copies, which stay */
-
-static size_t bytes_live(void)
+static void take_none(const weft_values *item, void *arg)
 {
-    wfi_slab_stats stats;
-    wfi_slab_stats_read(&stats);
-    return stats.bytes_live;
+    fail_msg("an item that was never copied has arrived");
 }
+
+/* An item cannot be sent, although the handler has ended well: the call fails. */
+static void item_is_lost(weft_agent *agent, void *arg)
+{
+    for (int i = 0; i < COUNTS && weft_agent_rank(agent) == 0; i++) {
+        weft_error *error = NULL;
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "lose", WEFT_VALUES(weft_of_i64(counts[i])),
+                              &(weft_rpc_options){.on_item = take_none, .timeout_ms = 60000, .error = &error}, NULL),
+                WEFT_ERR_SYSTEM);
+        MUST(strstr(weft_error_message(error), "item 0 could not be sent"));
+        weft_error_unref(error);
+        mend_device(1);
+        MUST_OK(echo(agent, counts[i], NULL));
+    }
+}
+
+WORLD_TEST(item_is_lost, 10, 0, .size = 2, WORLD_FUNCTIONS(functions))
+
+/* ---- What is left ------------------------------------------------------------------------------------------------ */
 
 static int use_devices(void **state)
 {
@@ -276,8 +367,10 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(test_retried, nothing_is_left),
         cmocka_unit_test_teardown(test_stopped, nothing_is_left),
         cmocka_unit_test_teardown(test_closed, nothing_is_left),
+        cmocka_unit_test_teardown(test_flood, nothing_is_left),
         cmocka_unit_test_teardown(test_out_of_memory, nothing_is_left),
         cmocka_unit_test_teardown(test_device_fails, nothing_is_left),
+        cmocka_unit_test_teardown(test_item_is_lost, nothing_is_left),
         cmocka_unit_test(test_worker_dies), /* a killed worker of the simulation frees nothing */
     };
     if (argc > 1)

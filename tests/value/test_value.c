@@ -205,7 +205,8 @@ static void an_unknown_dtype_is_refused(void **state)
         weft_status status = decode(&encoded.meta, encoded.meta.size, tail, &decoded);
         assert_int_equal(status, fits ? WEFT_OK : WEFT_ERR_PROTOCOL);
         bool linked = dtype == (WFI_LINKED | WEFT_DTYPE_FLOAT32) || dtype == (WFI_LINKED | WEFT_DTYPE_FLOAT64);
-        bool placed = dtype & WFI_PLACED && (dtype & 0x3f) <= WEFT_DTYPE_COMPLEX128; /* the next bytes do not fit */
+        bool placed =
+            dtype & WFI_NAMES_DEVICES && (dtype & 0x3f) <= WEFT_DTYPE_COMPLEX128; /* the next bytes do not fit */
         if (!fits && dtype > WEFT_DTYPE_COMPLEX128 && !placed)
             assert_string_equal(decoded.problem, linked ? "tensor 0 is linked, outside of a distributed context"
                                                         : "malformed type of tensor 0");
@@ -226,9 +227,10 @@ static void devices_are_named(void **state)
     assert_null(encoded.devices);
     wfi_encoded_fini(&encoded);
     assert_int_equal(
-        wfi_encode(&encoded, WEFT_VALUES(weft_of_tensor(tensor)), &(wfi_encode_options){.places_all = true}), WEFT_OK);
-    assert_int_equal(encoded.devices->place_count, 1);
-    uint8_t *place = encoded.meta.data + encoded.devices->places[0];
+        wfi_encode(&encoded, WEFT_VALUES(weft_of_tensor(tensor)), &(wfi_encode_options){.names_devices = true}),
+        WEFT_OK);
+    assert_int_equal(encoded.devices->offset_count, 1);
+    uint8_t *place = encoded.meta.data + encoded.devices->offsets[0];
     for (int from = 0; from < 256; from += 5) {
         for (int to = 0; to < 256; to++) {
             place[0] = (uint8_t)from;

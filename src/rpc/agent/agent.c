@@ -76,6 +76,7 @@ static weft_agent *make_agent(void)
     wfi_map_init(&agent->given_names);
     wfi_list_init(&agent->retries);
     wfi_list_init(&agent->stagings);
+    wfi_list_init(&agent->room_waiters);
     wfi_list_init(&agent->membership.events);
     wfi_list_init(&agent->spare_notifications);
     agent->probe_timer.reserved = true;

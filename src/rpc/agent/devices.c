@@ -156,6 +156,11 @@ void wfi_devices_fini(wfi_devices *devices)
 
 /* ---- Looking up -------------------------------------------------------------------------------------------------- */
 
+bool wfi_device_is_here(const weft_agent *agent, uint8_t code)
+{
+    return code <= wfi_net_member(agent->net, wfi_agent_rank(agent))->cuda_devices;
+}
+
 bool wfi_devices_map_cpu(const weft_agent *agent)
 {
     return agent->devices.maps_cpu;
@@ -248,9 +253,11 @@ weft_status wfi_device_there(weft_agent *agent, int rank, uint8_t here, uint8_t 
     const char *worker = pair.other->name;
     pair.map = devices->map_count ? entry_of(devices, worker, here) : NULL;
     *there = pair.there = pair.map ? pair.map->there : here;
-    for (const wfi_device_map *map = NULL; pair.map && (map = entry_to(devices, worker, pair.there, map));)
-        if (map != pair.map)
-            return two_to_one(&pair, map, problem, room);
+    const wfi_device_map *other = pair.map ? entry_to(devices, worker, pair.there, NULL) : NULL;
+    while (other == pair.map && other)
+        other = entry_to(devices, worker, pair.there, other);
+    if (other)
+        return two_to_one(&pair, other, problem, room);
     return pair.there <= pair.other->cuda_devices ? WEFT_OK : no_device(&pair, pair.other, problem, room);
 }
 

@@ -3,8 +3,8 @@
  * devices.h - which device of another worker a tensor goes to, and which one of this worker an answer comes to: the
  * device maps of weft_agent_options, and WEFT_DEVICE_MAPS.
  *
- * Only the caller has maps. It turns its device into one of the callee, which the message names, and it turns the
- * devices of answers back. The callee needs to know nothing of them.
+ * Of a call only the caller's maps count. It turns its device into one of the callee, which the message names, and it
+ * turns the devices of answers back. The callee's maps are not used.
  *
  * A device has a code of one byte in messages and here: 0 is the CPU, n + 1 is cuda:n.
  */
@@ -13,7 +13,7 @@
 
 #include <weft/agent.h>
 
-#define WFI_DEVICE_PROBLEM 768 /* room that is enough for every `problem` */
+#define WFI_DEVICE_PROBLEM 768 /* bytes that are enough for each `problem` below */
 
 typedef struct wfi_device_map {
     char worker[128]; /* "": all */
@@ -35,6 +35,8 @@ void wfi_devices_fini(wfi_devices *devices);
 
 uint8_t wfi_device_code(weft_device device);
 weft_device wfi_device_of_code(uint8_t code);
+/* Whether this worker has the device. [agent lock] */
+bool wfi_device_is_here(const weft_agent *agent, uint8_t code);
 /* Whether an entry has the CPU on this worker's side: otherwise CPU tensors go to the CPU. Any thread. */
 bool wfi_devices_map_cpu(const weft_agent *agent);
 
@@ -44,9 +46,9 @@ bool wfi_devices_map_cpu(const weft_agent *agent);
  * `problem` has a sentence with both workers and the entry. [agent lock]
  */
 weft_status wfi_device_there(weft_agent *agent, int rank, uint8_t here, uint8_t *there, char *problem, size_t room);
-/* The reverse, for answers, items and gradients: to which device a tensor on the device `there` of the worker `rank`
- * comes. An entry wins over the same number. WEFT_ERR_INVALID: two devices of this worker go there, or this worker has
- * no such device. [agent lock] */
+/* The reverse, for answers and items: to which device a tensor on the device `there` of the worker `rank` comes: by
+ * the entry that leads there, otherwise the same number. WEFT_ERR_INVALID: two devices of this worker go there, or
+ * this worker has no such device. [agent lock] */
 weft_status wfi_device_here(weft_agent *agent, int rank, uint8_t there, uint8_t *here, char *problem, size_t room);
 
 #endif

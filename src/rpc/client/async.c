@@ -71,14 +71,17 @@ weft_status wfi_spec_find_source(weft_agent *agent, wfi_call_spec *spec, weft_er
     return status;
 }
 
-/* Whether the arguments must be copied from devices before they can be sent. */
-static bool leaves_device(weft_agent *agent, const wfi_call_spec *spec)
+/* Whether the arguments must be copied from devices before they can be sent. If not, because a name is that of this
+ * worker, the call goes to this worker, even if another one gets the name meanwhile. */
+static bool leaves_device(weft_agent *agent, wfi_call_spec *spec)
 {
     if (!wfi_storage_devices_used() || !wfi_values_on_device(spec->arguments))
         return false;
     weft_error *error = NULL;
     bool is_here = wfi_target_resolve(agent, spec->to, spec->function, &error) == wfi_agent_rank(agent);
     weft_error_unref(error); /* the attempt reports it */
+    if (is_here && spec->to.name)
+        spec->to = weft_to_rank(wfi_agent_rank(agent));
     return !is_here;
 }
 

@@ -163,6 +163,11 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
     bool waited = spec->waited && (why == WEFT_ERR_TIMEOUT || why == WEFT_ERR_DEADLOCK);
     if (rank >= 0 && (why == WEFT_ERR_AGAIN || waited))
         check_queue(agent, spec, why, rank, &found);
+    if (rank < 0 && why == WEFT_ERR_AGAIN)
+        wfi_find(&found,
+                 "over queue_limit_bytes = %zu are being copied from devices for calls, or are held by calls that wait "
+                 "to be tried again; wait_for_room waits",
+                 agent->options.values.queue_limit_bytes);
     if (why == WEFT_ERR_UNSUPPORTED && spec->options->tape)
         wfi_find(&found, "land: a call to oneself on a tape of a distributed context has no landing places");
     if (why == WEFT_ERR_STATE && spec->source) {

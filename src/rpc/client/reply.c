@@ -119,5 +119,6 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     call->results.options.takes_linked = call->recording && flags & WFI_REPLY_LINKED;
     call->results.free_places = true; /* call->land does not change until the call has completed */
     call->results.ready = results_ready;
+    call->results.call_id = call->id;
     wfi_inbound_start(&call->results, reader);
 }

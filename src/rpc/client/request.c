@@ -398,10 +398,44 @@ static weft_status register_memory(wfi_request *call, int rank, wfi_prepared *pr
 static wfi_encode_options encode_options(const weft_agent *agent, const wfi_call_spec *spec)
 {
     wfi_encode_options how = {
-        .context = spec->source, .pass = wfi_rref_pass, .places_all = spec->devices || wfi_devices_map_cpu(agent)};
+        .context = spec->source, .pass = wfi_rref_pass, .names_devices = spec->devices || wfi_devices_map_cpu(agent)};
     if (spec->source)
         how.is_linked = wfi_recording_ops_get()->is_linked;
     return how;
+}
+
+/* Waits until a further call may be staged: such calls, and those in pauses of retries, hold at most queue_limit_bytes.
+ * WEFT_ERR_AGAIN: they hold more, and spec does not wait for room. WEFT_ERR_DEADLOCK, or why the call cannot start. */
+static weft_status await_staging_room(weft_agent *agent, const wfi_call_spec *spec)
+{
+    wfi_driver *driver = wfi_net_driver(agent->net);
+    wfi_parker parker;
+    wfi_call_spec timed = *spec;
+    uint64_t deadline_ns;
+    wfi_net_lock(agent->net);
+    weft_status status = wfi_call_limit(agent, &timed, wfi_now(wfi_net_clock(agent->net)), &deadline_ns);
+    while (!status && !spec->exempt && agent->waiting_bytes >= agent->options.values.queue_limit_bytes) {
+        if (!spec->options->wait_for_room) {
+            status = WEFT_ERR_AGAIN;
+        } else {
+            wfi_parker_init(&parker);
+            wfi_list_push_back(&agent->room_waiters, &parker.link);
+            wfi_net_unlock(agent->net);
+            wfi_executor_block_begin(); /* another thread replaces this one */
+            bool can_wait = wfi_driver_suits(driver) && driver->drive(driver, &parker, deadline_ns);
+            wfi_executor_block_end();
+            wfi_net_lock(agent->net);
+            wfi_list_remove(&parker.link);
+            if (!can_wait)
+                status = WEFT_ERR_DEADLOCK;
+            else if (wfi_now(wfi_net_clock(agent->net)) >= deadline_ns)
+                status = WEFT_ERR_TIMEOUT;
+            else
+                status = wfi_agent_usable(agent);
+        }
+    }
+    wfi_net_unlock(agent->net);
+    return status;
 }
 
 weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
@@ -409,7 +443,10 @@ weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
     if (*spec->packed)
         return WEFT_OK;
     wfi_encode_options how = encode_options(agent, spec);
-    weft_status status = wfi_shared_body_create(spec->arguments, &how, spec->packed);
+    bool stages = wfi_storage_devices_used() && wfi_values_on_device(spec->arguments);
+    weft_status status = stages ? await_staging_room(agent, spec) : WEFT_OK;
+    if (!status)
+        status = wfi_shared_body_create(spec->arguments, &how, spec->packed);
     if (!status)
         status = wfi_shared_body_stage(*spec->packed, agent);
     if (status)
@@ -424,12 +461,13 @@ weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
 static weft_status pack_arguments(wfi_request *call, int rank, const wfi_call_spec *spec)
 {
     wfi_encode_options how = encode_options(call->agent, spec);
-    char problem[WFI_DEVICE_PROBLEM]; /* wfi_spec_explain finds it again */
+    char problem[WFI_DEVICE_PROBLEM];   /* wfi_spec_explain finds it again */
     how.room = call->results.room.meta; /* unused until the reply, whose frame acknowledges the message */
     weft_status status =
         spec->packed ? wfi_spec_pack(call->agent, spec) : wfi_encode(&call->arguments.body, spec->arguments, &how);
     if (!status && spec->packed)
         status = wfi_outbound_share(&call->arguments, *spec->packed);
+    assert(status || !wfi_encoded_leaves_device(&call->arguments.body) || spec->packed);
     if (!status)
         status = wfi_outbound_address(&call->arguments, call->agent, rank, spec->devices, problem, sizeof(problem));
     return status ? status : wfi_outbound_check(&call->arguments, call->agent->net, rank);

@@ -29,7 +29,7 @@
 #define PAUSE_MOST_MS 5000
 
 typedef enum retry_state {
-    STAGING, /* the arguments are being copied to page-locked memory, until `staged` is called or `timer` fires */
+    STAGING, /* the arguments are being copied to page-locked memory, until `copied` is called or `timer` fires */
     TRYING,  /* an attempt is about to start, is being started, or is in flight */
     PAUSING, /* until `timer` fires or `room` is woken */
     OVER,    /* the user's future is complete, and `task` will drop the retry's own reference */
@@ -56,9 +56,10 @@ typedef struct retry {
     bool may_have_run;
     int attempts; /* number of the current attempt; one that waits for room in the queue keeps its number */
     uint64_t pause_ns, pause_most_ns; /* the next pause, and the longest one, before they are varied */
-    size_t pausing_bytes;             /* its part of agent->pausing_bytes: only in a pause */
+    size_t waiting_bytes;             /* its part of agent->waiting_bytes: in STAGING and PAUSING */
+    bool counts_body;                 /* `packed` is counted in it: by one of the calls that share it */
     wfi_timer timer;
-    wfi_stage_waiter staged;
+    wfi_stage_waiter copied;
     wfi_room_waiter room; /* waits from a pause for room until the attempt after it has been tried */
     wfi_task task;
 } retry;
@@ -105,10 +106,14 @@ static weft_error *failure_of_all(const retry *r, const weft_error *error)
 }
 
 /* No-op if there is no pause. [agent lock] */
-static void leave_pause(retry *r)
+static void end_wait(retry *r)
 {
-    r->agent->pausing_bytes -= r->pausing_bytes;
-    r->pausing_bytes = 0;
+    weft_agent *agent = r->agent;
+    agent->waiting_bytes -= r->waiting_bytes;
+    r->waiting_bytes = 0;
+    if (agent->waiting_bytes < agent->options.values.queue_limit_bytes)
+        WFI_FOR_LIST (wfi_parker, waiting, &agent->room_waiters, link)
+            wfi_unpark(waiting);
     wfi_net_timer_clear(r->agent->net, &r->timer);
 }
 
@@ -116,10 +121,10 @@ static void leave_pause(retry *r)
 static void finish(retry *r, const weft_values *values, const weft_error *error)
 {
     weft_error *failure = error ? failure_of_all(r, error) : NULL;
-    leave_pause(r);
+    end_wait(r);
     r->state = OVER;
     wfi_room_leave(&r->room);
-    wfi_stage_waiter_leave(&r->staged);
+    wfi_stage_waiter_leave(&r->copied);
     wfi_list_remove(&r->link);
     wfi_child_end(&r->child, failure);
     wfi_call_complete_future(r->future, r->spec.remote, values, failure);
@@ -208,7 +213,7 @@ static bool may_pass(const retry *r, const weft_error *error, bool started)
     case WEFT_ERR_BUSY:
         return true;
     case WEFT_ERR_AGAIN: /* a first attempt is final if the retries in their pauses hold queue_limit_bytes */
-        return started ? !is_remote : r->attempts > 1 || agent->pausing_bytes < agent->options.values.queue_limit_bytes;
+        return started ? !is_remote : r->attempts > 1 || agent->waiting_bytes < agent->options.values.queue_limit_bytes;
     case WEFT_ERR_UNREACHABLE:
         return !started || !is_remote;
     case WEFT_ERR_UNKNOWN:
@@ -239,6 +244,16 @@ static uint64_t end_of_pause(retry *r)
     return now + pause / 4 * 3 + pause / 2 / 65536 * share;
 }
 
+/* [agent lock] */
+static void begin_wait(retry *r, retry_state state)
+{
+    r->counts_body |= wfi_shared_body_claim(r->packed);
+    r->waiting_bytes =
+        sizeof(*r) + wfi_values_bytes(r->spec.arguments) + (r->counts_body ? wfi_shared_body_bytes(r->packed) : 0);
+    r->agent->waiting_bytes += r->waiting_bytes;
+    r->state = state;
+}
+
 /*
  * An attempt failed: begins a pause, or ends the call. With wait_for_room, an attempt that found the queue full is made
  * again when there is room, or when the deadline passes: then it ends with WEFT_ERR_TIMEOUT. [agent lock]
@@ -262,9 +277,7 @@ static void retry_or_finish(retry *r, const weft_error *error, bool started)
     }
     if (full)
         wfi_room_await(&r->room, full);
-    r->pausing_bytes = sizeof(*r) + wfi_values_bytes(r->spec.arguments) + wfi_shared_body_bytes(r->packed);
-    agent->pausing_bytes += r->pausing_bytes;
-    r->state = PAUSING;
+    begin_wait(r, PAUSING);
 }
 
 /* An attempt's future is complete. [agent lock] */
@@ -345,7 +358,7 @@ static void end_pause(retry *r)
     weft_agent *agent = r->agent;
     if (r->state != PAUSING)
         return;
-    leave_pause(r);
+    end_wait(r);
     r->state = TRYING;
     if (!r->room.peer) {
         r->attempts++;
@@ -365,9 +378,9 @@ static void time_came(wfi_timer *timer)
 }
 
 /* The arguments have been copied from their devices. [agent lock] */
-static void arguments_staged(wfi_stage_waiter *waiter, weft_status status)
+static void arguments_copied(wfi_stage_waiter *waiter, weft_status status)
 {
-    retry *r = wfi_container_of(waiter, retry, staged);
+    retry *r = wfi_container_of(waiter, retry, copied);
     wfi_error_detail detail = {.code = status, .function = r->spec.function, .worker = -1};
     weft_error *error = status ? wfi_error_create(&detail, "its arguments could not be copied from a device: %s",
                                                   weft_status_text(status))
@@ -376,7 +389,7 @@ static void arguments_staged(wfi_stage_waiter *waiter, weft_status status)
     if (error) {
         finish(r, NULL, error);
     } else {
-        leave_pause(r);
+        end_wait(r);
         r->state = TRYING;
         (void)wfi_agent_enter(r->agent); /* it is open: closing waits for the copies */
         wfi_net_defer(r->agent->net, &r->task, WFI_DEFER_RELEASE);
@@ -452,11 +465,13 @@ static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retr
     r->timer.fire = time_came;
     r->room.woken.run = room_came;
     r->task.run = go_on;
-    r->staged.run = arguments_staged;
-    wfi_list_init(&r->staged.link);
+    r->copied.run = arguments_copied;
+    wfi_list_init(&r->copied.link);
     r->future = wfi_agent_future(agent);
     return r->future ? keep_spec(r, spec) : WEFT_ERR_MEMORY;
 }
+
+/* ---- Arguments on devices ---------------------------------------------------------------------------------------- */
 
 /* Begins to wait for the copies of the arguments from devices, if there are any. [agent lock] */
 static weft_status await_staging(retry *r)
@@ -464,19 +479,20 @@ static weft_status await_staging(retry *r)
     wfi_staging *staging = wfi_shared_body_staging(r->packed);
     if (!staging)
         return WEFT_OK;
-    if (!wfi_staging_await(staging, &r->staged)) {
+    if (!wfi_staging_await(staging, &r->copied)) {
         wfi_shared_body_copied(r->packed);
         return staging->status;
     }
+    /* A later call that names the handle is perhaps sent first. */
     wfi_peer *peer = r->spec.remote ? wfi_net_peer(r->agent->net, r->spec.to.rank) : NULL;
     if (peer)
         (void)wfi_rref_announce(r->spec.remote, peer); /* if it fails, so does the call */
     weft_status status =
         r->spec.deadline_ns == WFI_NEVER ? WEFT_OK : wfi_net_timer_set(r->agent->net, &r->timer, r->spec.deadline_ns);
     if (status)
-        wfi_stage_waiter_leave(&r->staged);
+        wfi_stage_waiter_leave(&r->copied);
     else
-        r->state = STAGING;
+        begin_wait(r, STAGING);
     return status;
 }
 

@@ -148,8 +148,11 @@ void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     s->items = items;
     s->state = SLOT_COMING;
     s->linked = linked;
-    s->inbound = (wfi_inbound){
-        .agent = agent, .peer = from, .ready = item_ready, .options = {.takes_linked = is_linked, .is_answer = true}};
+    s->inbound = (wfi_inbound){.agent = agent,
+                               .peer = from,
+                               .ready = item_ready,
+                               .call_id = id,
+                               .options = {.takes_linked = is_linked, .is_answer = true}};
     wfi_inbound_start(&s->inbound, reader);
 }
 

@@ -204,7 +204,8 @@ static weft_status upload(wfi_inbound *inbound)
     wfi_staging *staging = wfi_staging_create(inbound->agent, moves->staged);
     if (!staging)
         return WEFT_ERR_MEMORY;
-    staging->failure = "tensors of a call, which has gone on, could not be copied to a device";
+    staging->from = wfi_peer_rank(inbound->peer);
+    staging->call_id = inbound->call_id;
     weft_status status = wfi_decoded_to_devices(decoded, inbound->values, &staging->copies);
     wfi_staging_start(staging);
     wfi_staging_unref(staging);
@@ -249,16 +250,24 @@ static void stage_task(wfi_task *task)
     end_moves(inbound, status, pulls ? pull_payload : import_references);
 }
 
-/* Of an answer: chooses the devices, by those at the sender. */
+/* Chooses the devices of an answer, by those at the sender. Otherwise the sender has chosen them: checks that they are
+ * here, before anything is allocated or pulled. */
 static weft_status choose_devices(wfi_inbound *inbound)
 {
     wfi_decoded_moves *moves = inbound->decoded.moves;
     weft_status status = WEFT_OK;
-    for (size_t i = 0; moves && inbound->options.is_answer && i < moves->count && !status; i++) {
+    for (size_t i = 0; moves && i < moves->count && !status; i++) {
         wfi_decoded_move *move = &moves->items[i];
-        if (!move->place)
+        if (move->place)
+            continue;
+        if (inbound->options.is_answer) {
             status = wfi_device_here(inbound->agent, wfi_peer_rank(inbound->peer), move->device, &move->device,
                                      inbound->problem, sizeof(inbound->problem));
+        } else if (!wfi_device_is_here(inbound->agent, move->device)) {
+            snprintf(inbound->problem, sizeof(inbound->problem),
+                     "tensor %zu is for cuda:%d, which this worker does not have", move->index, move->device - 1);
+            status = WEFT_ERR_PROTOCOL;
+        }
     }
     return status;
 }

@@ -67,18 +67,6 @@ bool wfi_outbound_exposes(const wfi_outbound *outbound, const wfi_peer *peer, si
 
 /* ---- Tensors of devices ------------------------------------------------------------------------------------------ */
 
-weft_status wfi_outbound_stage(wfi_outbound *outbound, weft_agent *agent)
-{
-    if (!wfi_encoded_leaves_device(&outbound->body))
-        return WEFT_OK;
-    outbound->staging = wfi_staging_create(agent, outbound->body.devices->staged);
-    if (!outbound->staging)
-        return WEFT_ERR_MEMORY;
-    weft_status status = wfi_encode_copy(&outbound->body, &outbound->staging->copies);
-    wfi_staging_start(outbound->staging);
-    return status;
-}
-
 weft_status wfi_outbound_address(wfi_outbound *outbound, weft_agent *agent, int rank, const uint8_t *devices,
                                  char *problem, size_t room)
 {
@@ -87,8 +75,8 @@ weft_status wfi_outbound_address(wfi_outbound *outbound, weft_agent *agent, int 
     if (!body->devices)
         return WEFT_OK;
     wfi_net_lock(agent->net);
-    for (size_t i = 0; i < body->devices->place_count && !status; i++) {
-        uint8_t *place = body->meta.data + body->devices->places[i];
+    for (size_t i = 0; i < body->devices->offset_count && !status; i++) {
+        uint8_t *place = body->meta.data + body->devices->offsets[i];
         if (devices)
             place[1] = devices[i];
         else

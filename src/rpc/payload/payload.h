@@ -76,9 +76,6 @@ static inline bool wfi_outbound_registers(const wfi_outbound *outbound, const wf
     return (outbound->body.remote_count || wfi_outbound_may_outgrow(outbound, later)) && wfi_net_registers(net);
 }
 
-/* Starts to copy the tensors of devices, if there are any: then outbound->staging is set. When it has ended, call
- * wfi_encode_copied for the body; only then may the body be published. Not locked, the agent entered. */
-weft_status wfi_outbound_stage(wfi_outbound *outbound, weft_agent *agent);
 /*
  * Writes into the metadata where the tensors shall be at the worker: its devices, by the maps of this agent. `devices`
  * has a device's byte for each tensor of the values instead; NULL: none. WEFT_ERR_INVALID: `problem` names the
@@ -122,11 +119,12 @@ weft_status wfi_shared_body_create(weft_args values, const wfi_encode_options *h
 wfi_shared_body *wfi_shared_body_ref(wfi_shared_body *shared);
 void wfi_shared_body_unref(wfi_shared_body *shared); /* not locked. NULL is a no-op */
 const wfi_encoded *wfi_shared_body_get(const wfi_shared_body *shared);
-/* The same as wfi_outbound_stage, for all its calls. wfi_shared_body_staging: NULL if it has no tensors of devices.
+/* wfi_stage, for all its calls. wfi_shared_body_staging: NULL if it has no tensors of devices.
  * wfi_shared_body_copied: the copies have ended; the second call does nothing. [agent lock] */
 weft_status wfi_shared_body_stage(wfi_shared_body *shared, weft_agent *agent); /* not locked, the agent entered */
 wfi_staging *wfi_shared_body_staging(const wfi_shared_body *shared);
 void wfi_shared_body_copied(wfi_shared_body *shared);
+bool wfi_shared_body_claim(wfi_shared_body *shared);         /* true for one caller: it counts the bytes. NULL: false */
 size_t wfi_shared_body_bytes(const wfi_shared_body *shared); /* its metadata and packed tensors; NULL: 0 */
 weft_status wfi_outbound_share(wfi_outbound *outbound, wfi_shared_body *shared); /* WEFT_ERR_MEMORY */
 
@@ -151,7 +149,8 @@ typedef struct wfi_inbound {
      * NULL, the budget decides. [agent lock] */
     weft_status (*admit)(struct wfi_inbound *inbound, const uint8_t *meta, size_t size, uint64_t bytes);
     void (*ready)(struct wfi_inbound *inbound, weft_status status);
-    void *owner; /* for `ready`, if the inbound is not embedded in its owner */
+    void *owner;      /* for `ready`, if the inbound is not embedded in its owner */
+    uint64_t call_id; /* for the log */
 
     /* For the owner, once ready. */
     weft_values *values;
@@ -159,7 +158,7 @@ typedef struct wfi_inbound {
     size_t landing_count;
     uint64_t landed_bytes; /* pushed by the peer into places of this worker */
     union {
-        char problem[344];
+        char problem[336];
         struct {
             uint8_t header[48], meta[WFI_META_ROOM];
         } room; /* bytes of a message of the owner's; copy `problem` first */

@@ -39,10 +39,12 @@ static void finish(wfi_progress_hook *hook)
 {
     wfi_staging *staging = wfi_container_of(hook, wfi_staging, hook);
     weft_agent *agent = staging->agent;
-    staging->is_done = true;
+    staging->waiters_called = true;
     wfi_list_remove(&staging->link);
-    if (staging->status && staging->failure)
-        wfi_agent_log(agent, WEFT_LOG_ERROR, 0, "%s: %s", staging->failure, weft_status_text(staging->status));
+    if (staging->status && staging->from >= 0)
+        wfi_agent_log(agent, WEFT_LOG_ERROR, staging->call_id,
+                      "tensors of rank %d could not be copied to a device, and their call has gone on: %s",
+                      staging->from, weft_status_text(staging->status));
     while (!wfi_list_empty(&staging->waiters)) {
         wfi_stage_waiter *waiter = wfi_container_of(staging->waiters.next, wfi_stage_waiter, link);
         wfi_list_remove(&waiter->link);
@@ -60,6 +62,7 @@ wfi_staging *wfi_staging_create(weft_agent *agent, wfi_storage *memory)
     atomic_init(&staging->refs, 1);
     atomic_init(&staging->has_ended, false);
     staging->agent = agent;
+    staging->from = -1;
     staging->memory = wfi_storage_ref(memory);
     wfi_list_init(&staging->link);
     wfi_list_init(&staging->waiters);
@@ -117,14 +120,19 @@ void wfi_staging_start(wfi_staging *staging)
 void wfi_staging_await_all(weft_agent *agent)
 {
     wfi_net_lock(agent->net);
-    while (!wfi_list_empty(&agent->stagings) || !wfi_net_is_released(agent->net)) {
+    while (!wfi_list_empty(&agent->stagings)) {
         wfi_staging *staging = wfi_container_of(agent->stagings.next, wfi_staging, link);
-        if (!wfi_list_empty(&agent->stagings) && is_due(&staging->hook)) {
+        if (is_due(&staging->hook)) {
             wfi_progress_hook_remove(&agent->net->progress, &staging->hook);
             finish(&staging->hook);
         }
         wfi_net_unlock(agent->net); /* runs what was deferred */
         (void)wfi_copies_poll();
+        sched_yield();
+        wfi_net_lock(agent->net);
+    }
+    while (!wfi_net_is_released(agent->net)) { /* another thread runs `release` */
+        wfi_net_unlock(agent->net);
         sched_yield();
         wfi_net_lock(agent->net);
     }
@@ -150,7 +158,7 @@ void wfi_staging_unref(wfi_staging *staging)
 bool wfi_staging_await(wfi_staging *staging, wfi_stage_waiter *waiter)
 {
     wfi_assert_held(wfi_net_mutex(staging->agent->net));
-    if (staging->is_done)
+    if (staging->waiters_called)
         return false;
     wfi_list_push_back(&staging->waiters, &waiter->link);
     return true;
@@ -159,9 +167,21 @@ bool wfi_staging_await(wfi_staging *staging, wfi_stage_waiter *waiter)
 bool wfi_staging_then(wfi_staging *staging, void (*then)(void *owner), void *owner)
 {
     wfi_assert_held(wfi_net_mutex(staging->agent->net));
-    if (staging->is_done)
+    if (staging->waiters_called)
         return false;
     staging->then = then;
     staging->owner = owner;
     return true;
+}
+
+weft_status wfi_stage(const wfi_encoded *body, weft_agent *agent, wfi_staging **out)
+{
+    if (!wfi_encoded_leaves_device(body))
+        return WEFT_OK;
+    *out = wfi_staging_create(agent, body->devices->staged);
+    if (!*out)
+        return WEFT_ERR_MEMORY;
+    weft_status status = wfi_encode_copy(body, &(*out)->copies);
+    wfi_staging_start(*out);
+    return status;
 }

@@ -14,8 +14,9 @@
 
 #include "mem/copies.h"
 #include "rpc/agent/agent.h"
+#include "value/encode.h"
 
-/* Embedded in whoever waits. */
+/* Embedded in the waiting object. */
 typedef struct wfi_stage_waiter {
     wfi_list link; /* in wfi_staging.waiters */
     void (*run)(struct wfi_stage_waiter *waiter, weft_status status);
@@ -26,10 +27,11 @@ typedef struct wfi_staging {
     weft_agent *agent;
     wfi_copies copies;
     wfi_storage *memory; /* page-locked; not used again before the copies have ended */
-    const char *failure; /* for the log: what it means that a copy failed; NULL: a waiter reports it */
-    weft_status status;  /* of the copies; set before `has_ended` */
+    int from; /* the rank that sent the tensors, if they arrived: then a failure is logged. -1: a waiter reports it */
+    uint64_t call_id;   /* for the log */
+    weft_status status; /* of the copies; set before `has_ended` */
     atomic_bool has_ended;
-    bool is_done;              /* the waiters were called */
+    bool waiters_called;
     void (*then)(void *owner); /* called after the waiters, without the lock; NULL: nothing */
     void *owner;
     wfi_list link; /* agent->stagings */
@@ -38,10 +40,14 @@ typedef struct wfi_staging {
     wfi_task release;
 } wfi_staging;
 
-/* The caller adds copies to `copies`, and then calls wfi_staging_start, also if one failed. NULL: no memory. Any
+/* The caller adds copies to `copies`, and then calls wfi_staging_start, even after a failure. NULL: no memory. Any
  * thread, the agent entered. */
 wfi_staging *wfi_staging_create(weft_agent *agent, wfi_storage *memory);
 void wfi_staging_start(wfi_staging *staging); /* not locked, the agent entered */
+/* Before a body is sent: begins to copy its tensors that are on devices. If it has none, *out is unchanged. When the
+ * copies have ended, call wfi_encode_copied, and then wfi_outbound_publish. Release *out also after a failure. Not
+ * locked, the agent entered. */
+weft_status wfi_stage(const wfi_encoded *body, weft_agent *agent, wfi_staging **out);
 wfi_staging *wfi_staging_ref(wfi_staging *staging);
 void wfi_staging_unref(wfi_staging *staging); /* not locked; NULL is a no-op */
 

@@ -100,8 +100,8 @@ weft_status wfi_rref_create_pending(weft_agent *agent, weft_worker owner, weft_r
 weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner);
 /* Net has accepted the call: further attempts keep the name. [agent lock] */
 void wfi_rref_launched(weft_rref *rref);
-/* Launches the handle now, and announces it to the owner by a FORK: its call will be sent later, and calls that name the
- * handle may overtake it. [agent lock] */
+/* Launches the handle now, and announces it to the owner by a FORK: its call will be sent later, and calls that name
+ * the handle may overtake it. [agent lock] */
 weft_status wfi_rref_announce(weft_rref *rref, wfi_peer *owner);
 void wfi_rref_unref_locked(weft_rref *rref); /* [agent lock] */
 /* The call that was to make the value has ended. `error`: why it failed, or NULL. If it failed on this worker's side

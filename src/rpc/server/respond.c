@@ -206,7 +206,7 @@ static weft_status encode_results(weft_call *call, wfi_encode_options how)
         status = wfi_outbound_check(&call->outbound, call->agent->net, call->from);
     if (!status && call->outbound.body.remote_count)
         status = wfi_outbound_pushes(&call->outbound, how.landing, &call->pushes, &call->push_count);
-    return status ? status : wfi_outbound_stage(&call->outbound, call->agent);
+    return status ? status : wfi_stage(&call->outbound.body, call->agent, &call->outbound.staging);
 }
 
 /* Freed without the lock, when the answer has been sent: the arguments, and the parts of an answer that is not sent,
@@ -337,7 +337,7 @@ static void send_answer(weft_call *call)
 }
 
 /* The results have been copied from their devices. Not locked */
-static void send_staged(void *owner)
+static void send_copied_answer(void *owner)
 {
     weft_call *call = owner;
     weft_status status = call->outbound.staging->status;
@@ -368,10 +368,10 @@ static void wire_respond(weft_call *call)
     }
     wfi_net *net = call->agent->net;
     wfi_net_lock(net);
-    bool waits = wfi_staging_then(call->outbound.staging, send_staged, call);
+    bool waits = wfi_staging_then(call->outbound.staging, send_copied_answer, call);
     wfi_net_unlock(net);
     if (!waits)
-        send_staged(call);
+        send_copied_answer(call);
 }
 
 /* ---- The responder ----------------------------------------------------------------------------------------------- */

@@ -129,6 +129,7 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
         arguments->ready = arguments_ready;
         arguments->charge = &call->charge;
         arguments->owner = call;
+        arguments->call_id = id;
         wfi_writer_init_room(&call->header, arguments->room.header, sizeof(arguments->room.header));
     }
     weft_status status = arguments ? wfi_serve_enter(call, id) : WEFT_ERR_MEMORY;

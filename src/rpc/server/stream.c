@@ -39,13 +39,6 @@ uint32_t wfi_items_out_count(const weft_call *call)
     return !items ? 0 : items->failure ? items->failed_item : items->sent;
 }
 
-void wfi_items_out_free(wfi_items_out *items)
-{
-    if (items)
-        weft_error_unref(items->failure);
-    free(items);
-}
-
 /* ---- Ending items ------------------------------------------------------------------------------------------------ */
 
 static void free_item(item_out *item)
@@ -216,7 +209,7 @@ static weft_status register_and_send(weft_call *call, item_out *item)
 
 /* Sends an item whose tensors have been copied from their devices. If that fails, the call does: its caller would wait
  * for the item. */
-static void send_staged(void *owner)
+static void send_copied_item(void *owner)
 {
     item_out *item = owner;
     weft_call *call = item->call;
@@ -240,10 +233,10 @@ static void send_staged(void *owner)
     else
         free_if_ended(item);
     items->staging--;
-    bool answers = !items->staging && items->answer_waits;
-    items->answer_waits &= !answers;
+    bool answers_now = !items->staging && items->answer_waits;
+    items->answer_waits &= !answers_now;
     wfi_net_unlock(agent->net);
-    if (answers)
+    if (answers_now)
         call->responder->respond(call); /* the user's hold keeps the call */
 }
 
@@ -258,11 +251,11 @@ static weft_status send_later(weft_call *call, item_out *item)
         admit(call, item);
         item->is_staging = true;
         call->items->staging++;
-        waits = wfi_staging_then(item->outbound.staging, send_staged, item);
+        waits = wfi_staging_then(item->outbound.staging, send_copied_item, item);
     }
     wfi_net_unlock(net);
     if (!status && !waits)
-        send_staged(item);
+        send_copied_item(item);
     return status;
 }
 
@@ -302,7 +295,7 @@ weft_status wfi_items_out_send(weft_call *call, weft_args values)
         status = wfi_outbound_check(&item->outbound, call->agent->net, call->from);
     if (!status) {
         wfi_encode_landing_count(&item->outbound.body, 0);
-        status = wfi_outbound_stage(&item->outbound, call->agent);
+        status = wfi_stage(&item->outbound.body, call->agent, &item->outbound.staging);
     }
     if (!status)
         status = item->outbound.staging ? send_later(call, item) : register_and_send(call, item);

@@ -15,6 +15,8 @@
 
 #include "rpc/server/server.h"
 
+#include <stdlib.h>
+
 #define WFI_ITEMS_MAX 16
 
 typedef struct wfi_items_out {
@@ -47,6 +49,11 @@ void wfi_items_out_drop(weft_call *call);                          /* the caller
 /* Whether the answer must wait for items that are not sent yet: then the last one calls `respond` again. If one could
  * not be sent, sets call->error. Not locked. */
 bool wfi_items_out_delay_answer(weft_call *call);
-void wfi_items_out_free(wfi_items_out *items);
+static inline void wfi_items_out_free(wfi_items_out *items)
+{
+    if (items)
+        weft_error_unref(items->failure);
+    free(items);
+}
 
 #endif
