@@ -92,7 +92,7 @@ weft_tensor *policy_mask(weft_tape *t, const weft_module *policy, const uint64_t
     return temporary_move(t, mask, weft_tensor_device(weft_module_find(policy, "affine1.weight")));
 }
 
-/* The action is 1 if a number in [0, 1) is above the probability of action 0. On a GPU nothing is read, as that waits. */
+/* The action is 1 if a number in [0, 1) is above the probability of action 0. On a GPU no value is read: that waits. */
 weft_tensor *policy_draw(weft_tape *t, weft_tensor *probabilities, const uint64_t *keys)
 {
     int64_t rows = weft_tensor_size(probabilities, 0);
