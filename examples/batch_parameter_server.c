@@ -10,8 +10,8 @@
  * trainers have arrived, the server steps the optimizer and answers all of these calls. No thread waits meanwhile. If a
  * trainer dies, the others go on. It defers its calls itself; sharded_server.c lets weft form batches (weft/batch.h).
  *
- * With --device cuda:N or auto the trainers compute on GPUs. A device map sends their gradients to the CPU of the server,
- * which adds and steps there. The model lands in the parameters on the trainer's GPU.
+ * With --device cuda:N or auto the trainers compute on GPUs. A device map sends their gradients to the server's CPU,
+ * which adds and steps. The model lands in the parameters on the trainer's GPU.
  *
  * parameter_server/workload.h defines the model and its data; --help lists the options. Running statistics of batch
  * norm are not parameters: each trainer keeps its own. A saved model has the statistics of the server, which never runs

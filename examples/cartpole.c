@@ -8,6 +8,9 @@
  * In each step every observer calls the agent's function select_action. It is registered with a batched handler, which
  * sees the states of all observers as one tensor. With --no-batch it has a plain handler; nothing else differs. If an
  * observer dies, the others go on. --solve learns until the poles stand.
+ *
+ * With --device cuda:N or auto the policy is on a GPU. States arrive there, actions are drawn there, and the agent
+ * never waits for it. For observers that a launcher starts, set WEFT_DEVICE_MAPS="worker0/cpu=cuda:N".
  */
 #include <weft/weft.h>
 
@@ -23,7 +26,8 @@
 typedef struct settings {
     cart_settings learning;
     int64_t episodes;
-    double share;                       /* weight of the last episode in the running reward */
+    double share; /* weight of the last episode in the running reward */
+    const char *device_text;
     bool batch, no_batch, solve, quiet; /* solve: end when the running reward exceeds 475 */
 } settings;
 
@@ -72,9 +76,11 @@ static weft_status select_action(weft_call *call, void *user)
     weft_status status = cart_learner_admit(user, call);
     if (status)
         return status;
-    weft_tensor *actions = cart_learner_decide(user, t, &rank, 1, weft_call_tensor(call, 1));
-    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_select(t, actions, 0, 0))));
-    return weft_tape_status(t);
+    weft_tensor *actions = cart_learner_decide(user, t, &rank, 1, weft_call_tensor(call, 1)), *row = NULL;
+    if (!weft_tape_status(t))
+        status = weft_tensor_select(actions, 0, 0, &row, NULL);
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_tape_take(t, row))));
+    return status ? status : weft_tape_status(t);
 }
 
 /* ---- An episode -------------------------------------------------------------------------------------------------- */
@@ -258,6 +264,7 @@ static int lead(const settings *s)
     } else {
         function.run = select_action;
     }
+    worker_serve_on(s->learning.device);
     bool whole = a.learner && a.gone && a.episodes && a.pending && a.lengths && a.returns && ranks;
     weft_status status = whole ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!status) /* without threads: the main thread serves calls while it waits for episodes */
@@ -304,6 +311,8 @@ static int parse(int argc, char **argv, settings *s, int *rank)
          "500"},
         {"envs", CLI_INT, &l->envs, 1, CART_MOST_ENVS, NULL, "N", "poles per observer", "1; --solve: 8"},
         {"hidden", CLI_INT, &l->hidden, 1, 65536, NULL, "N", "units of the policy's hidden layer", "128"},
+        {"device", CLI_TEXT, &s->device_text, 0, 0, NULL, "DEVICE",
+         "where the agent has the policy: cpu, cuda:N, or auto, the nearest GPU", "cpu"},
         {"seed", CLI_INT, &l->seed, 0, 9007199254740992.0, NULL, "N",
          "seed of weights, dropout, actions and initial states", "543"},
         {"solve", CLI_FLAG, &s->solve, 0, 0, NULL, NULL,
@@ -331,7 +340,8 @@ static int parse(int argc, char **argv, settings *s, int *rank)
     if (l->envs * l->steps > CART_MOST_MOVES)
         return cli_error(&program, "--envs times --steps is %lld: expected at most %d", (long long)(l->envs * l->steps),
                          CART_MOST_MOVES);
-    return worker_begin(&program, "agent", "observer", 2, rank, &l->world_size);
+    code = worker_begin(&program, "agent", "observer", 2, rank, &l->world_size);
+    return code < 0 && *rank == 0 ? worker_choose_device(&program, s->device_text, &l->device) : code;
 }
 
 int main(int argc, char **argv)

@@ -11,7 +11,8 @@
  * iteration a trainer looks up its batch on the server and runs its linear layer. The backward pass goes through both,
  * under one context. During the pass a group averages the gradients of the linear layer over the trainers, so its
  * replicas stay identical. Each trainer's gradient of the embedding steps the embedding separately. With --synchronous
- * a barrier follows each step, and the losses are those of one process.
+ * a barrier follows each step, and the losses are those of one process. All compute on the CPU: groups take no tensors
+ * of GPUs.
  *
  * After PyTorch's tutorial "Combining Distributed DataParallel with Distributed RPC Framework". --help lists the
  * options.

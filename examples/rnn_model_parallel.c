@@ -24,7 +24,7 @@
 #include "common/worker.h"        /* the job, messages */
 
 enum { BATCHES = 5, BATCH = 5, LENGTH = 6 }; /* of an epoch; sequences of a batch; words of a sequence */
-enum { LOSSES = 4 * BATCHES };               /* on a GPU so many are read at once */
+enum { LOSSES = 4 * BATCHES };               /* read at once on a GPU */
 #define SPREAD 0.1                           /* initial weights of embedding and decoder are in -SPREAD..SPREAD */
 
 typedef struct settings {

@@ -14,11 +14,11 @@
 
 enum { FOR_WEIGHTS = 1, FOR_DECISIONS }; /* streams of random numbers */
 
-/* The states of one observer in this episode, and the actions chosen for them. */
+/* The states of one observer in this episode, and the actions chosen for them, on the policy's device. */
 typedef struct track {
-    float *states;    /* [steps, envs, 4] */
-    int64_t *actions; /* [steps, envs] */
-    int64_t steps;    /* decided on */
+    weft_tensor *states;  /* [steps, envs, 4] */
+    weft_tensor *actions; /* [steps, envs] */
+    int64_t steps;        /* decided on */
 } track;
 
 struct cart_learner {
@@ -35,23 +35,27 @@ cart_learner *cart_learner_create(const cart_settings *set)
     cart_learner *l = calloc(1, sizeof(*l));
     if (!l)
         return NULL;
-    size_t poles = (size_t)(set->steps * set->envs);
-    bool whole = true;
     l->set = set;
     l->episode = -1;
     weft_status status =
         policy_create(set->hidden, set->dropout, random_key((uint64_t)set->seed, FOR_WEIGHTS), &l->policy);
     if (!status)
+        status = weft_module_to_device(l->policy, set->device);
+    if (!status)
         status = weft_optimizer_create(weft_module_parameters(l->policy),
                                        &(weft_optimizer_spec){.type = &weft_adam_type, .lr = set->lr}, &l->adam, NULL);
     l->tracks = calloc((size_t)set->world_size, sizeof(*l->tracks));
-    for (int64_t rank = 1; rank < set->world_size && l->tracks; rank++) {
+    if (!l->tracks)
+        status = WEFT_ERR_MEMORY;
+    const weft_shape states = WEFT_SHAPE(set->steps, set->envs, CARTPOLE_STATE),
+                     actions = WEFT_SHAPE(set->steps, set->envs);
+    for (int64_t rank = 1; rank < set->world_size && !status; rank++) {
         track *k = &l->tracks[rank];
-        k->states = malloc(poles * CARTPOLE_STATE * sizeof(*k->states));
-        k->actions = malloc(poles * sizeof(*k->actions));
-        whole = whole && k->states && k->actions;
+        status = weft_tensor_empty_on(set->device, states, WEFT_DTYPE_FLOAT32, &k->states, NULL);
+        if (!status)
+            status = weft_tensor_empty_on(set->device, actions, WEFT_DTYPE_INT64, &k->actions, NULL);
     }
-    if (whole && !status && l->tracks)
+    if (!status)
         return l;
     cart_learner_free(l);
     return NULL;
@@ -62,8 +66,8 @@ void cart_learner_free(cart_learner *l)
     if (!l)
         return;
     for (int64_t rank = 1; rank < l->set->world_size && l->tracks; rank++) {
-        free(l->tracks[rank].actions);
-        free(l->tracks[rank].states);
+        weft_tensor_unref(l->tracks[rank].actions);
+        weft_tensor_unref(l->tracks[rank].states);
     }
     free(l->tracks);
     weft_optimizer_unref(l->adam);
@@ -119,37 +123,69 @@ static void put_keys(const cart_learner *l, int rank, int64_t step, uint64_t *ke
         keys[pole] = decision_key(l, rank, step, pole);
 }
 
-static void remember(cart_learner *l, int rank, const float *states, const int64_t *actions)
+/* all[step] = rows[row], for contiguous tensors. */
+static weft_status put(weft_tensor *all, int64_t step, weft_tensor *rows, int64_t row)
+{
+    weft_tensor *to = NULL, *from = NULL;
+    size_t bytes = weft_tensor_nbytes(rows) / (size_t)weft_tensor_size(rows, 0);
+    char *data = weft_tensor_data(all);
+    if (data) { /* on the CPU; views would cost more than the copy */
+        memcpy(data + (size_t)step * bytes, (char *)weft_tensor_data(rows) + (size_t)row * bytes, bytes);
+        return WEFT_OK;
+    }
+    weft_status status = weft_tensor_select(all, 0, step, &to, NULL);
+    if (!status)
+        status = weft_tensor_select(rows, 0, row, &from, NULL);
+    if (!status)
+        status = weft_tensor_assign(to, from);
+    weft_tensor_unref(from);
+    weft_tensor_unref(to);
+    return status;
+}
+
+/* Of the observer in row `row`. */
+static void remember(cart_learner *l, weft_tape *t, int rank, int64_t row, weft_tensor *states, weft_tensor *actions)
 {
     track *k = &l->tracks[rank];
-    size_t envs = (size_t)l->set->envs, at = (size_t)k->steps++ * envs;
-    memcpy(k->states + at * CARTPOLE_STATE, states, envs * CARTPOLE_STATE * sizeof(*states));
-    memcpy(k->actions + at, actions, envs * sizeof(*actions));
+    weft_status status = put(k->states, k->steps, states, row);
+    if (!status)
+        status = put(k->actions, k->steps, actions, row);
+    if (status)
+        weft_tape_fail(t, status, "a step cannot be recorded");
+    k->steps++;
+}
+
+static weft_tensor *decide(cart_learner *l, weft_tape *t, const int *ranks, int64_t count, weft_tensor *states)
+{
+    int64_t envs = l->set->envs, rows = count * envs;
+    weft_tensor *keys = temporary_empty(t, WEFT_SHAPE(rows), WEFT_DTYPE_INT64);
+    if (!keys)
+        return NULL;
+    for (int64_t i = 0; i < count; i++)
+        put_keys(l, ranks[i], l->tracks[ranks[i]].steps, (uint64_t *)weft_tensor_data(keys) + i * envs);
+    weft_tensor *x = weft_reshape(t, states, WEFT_SHAPE(rows, CARTPOLE_STATE));
+    weft_tensor *mask = policy_mask(t, l->policy, weft_tensor_data(keys), rows);
+    weft_tensor *probabilities = weft_softmax(t, policy_scores(t, l->policy, x, mask), -1);
+    weft_tensor *actions = probabilities ? policy_draw(t, probabilities, weft_tensor_data(keys)) : NULL;
+    actions = weft_reshape(t, actions, WEFT_SHAPE(count, envs));
+    states = weft_reshape(t, states, WEFT_SHAPE(count, envs, CARTPOLE_STATE)); /* a plain call has no rows */
+    l->evaluations++;
+    for (int64_t i = 0; i < count && actions; i++)
+        if (ranks[i])
+            remember(l, t, ranks[i], i, states, actions);
+    return actions;
 }
 
 weft_tensor *cart_learner_decide(cart_learner *l, weft_tape *t, const int *ranks, int64_t count, weft_tensor *states)
 {
-    int64_t rows = count * l->set->envs;
-    weft_tensor *x = weft_reshape(t, states, WEFT_SHAPE(rows, CARTPOLE_STATE));
-    weft_tensor *keys = temporary_empty(t, WEFT_SHAPE(rows), WEFT_DTYPE_INT64);
-    weft_tensor *actions = temporary_empty(t, WEFT_SHAPE(count, l->set->envs), WEFT_DTYPE_INT64);
-    weft_tensor *probabilities = NULL;
-    if (keys && actions) {
-        for (int64_t i = 0; i < count; i++)
-            put_keys(l, ranks[i], l->tracks[ranks[i]].steps, (uint64_t *)weft_tensor_data(keys) + i * l->set->envs);
-        weft_tensor *mask = policy_mask(t, l->policy, weft_tensor_data(keys), rows);
-        probabilities = weft_softmax(t, policy_scores(t, l->policy, x, mask), -1);
-        l->evaluations++;
-    }
-    if (!probabilities)
-        return NULL;
-    const float *seen = weft_tensor_data(states);
-    int64_t *chosen = weft_tensor_data(actions);
-    policy_draw(probabilities, weft_tensor_data(keys), chosen);
-    for (int64_t i = 0; i < count; i++)
-        if (ranks[i])
-            remember(l, ranks[i], seen + i * l->set->envs * CARTPOLE_STATE, chosen + i * l->set->envs);
-    return actions;
+    if (l->set->device.kind == WEFT_DEVICE_CPU)
+        return decide(l, t, ranks, count, states);
+    weft_tape *inner = weft_tape_open(&(weft_tape_options){.parent = t, .device = l->set->device});
+    weft_tensor *actions = weft_tensor_ref(decide(l, inner, ranks, count, states));
+    if (weft_tape_status(inner))
+        weft_tape_fail(t, weft_tape_status(inner), "%s", weft_error_message(weft_tape_error(inner)));
+    weft_tape_close(inner);
+    return weft_tape_take(t, actions);
 }
 
 /* ---- Learning --------------------------------------------------------------------------------------------------- */
@@ -181,11 +217,11 @@ static weft_status learn_from(cart_learner *l, int rank, double *returns, double
 {
     int64_t steps = l->set->steps, envs = l->set->envs, rows = steps * envs;
     const track *k = &l->tracks[rank];
-    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
-    weft_tensor *states = temporary_wrap(t, WEFT_SHAPE(rows, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32, k->states);
-    weft_tensor *actions = temporary_wrap(t, WEFT_SHAPE(rows), WEFT_DTYPE_INT64, k->actions);
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .device = l->set->device});
+    weft_tensor *states = weft_reshape(t, k->states, WEFT_SHAPE(rows, CARTPOLE_STATE));
+    weft_tensor *actions = weft_reshape(t, k->actions, WEFT_SHAPE(rows));
     weft_tensor *keys = temporary_empty(t, WEFT_SHAPE(rows), WEFT_DTYPE_INT64);
-    weft_tensor *weights = as_float32(t, rows, returns);
+    weft_tensor *weights = temporary_move(t, as_float32(t, rows, returns), l->set->device);
     if (keys && weights) {
         for (int64_t step = 0; step < steps; step++)
             put_keys(l, rank, step, (uint64_t *)weft_tensor_data(keys) + step * envs);

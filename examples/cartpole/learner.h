@@ -21,6 +21,7 @@ typedef struct cart_settings {
     int64_t steps, envs, hidden, seed;
     double gamma, dropout, lr;
     bool normalise; /* normalise the returns to mean 0 and deviation 1 */
+    weft_device device;
 } cart_settings;
 
 typedef struct cart_learner cart_learner;
@@ -40,8 +41,9 @@ void cart_learner_begin(cart_learner *learner, int64_t episode);
  */
 WEFT_NODISCARD weft_status cart_learner_admit(cart_learner *learner, weft_call *call);
 /*
- * Chooses actions for `count` admitted observers: states [count, poles, 4] -> actions [count, poles], owned by the
- * tape. Rank 0 stands for a row that was not admitted. NULL: the tape failed.
+ * Chooses actions for `count` admitted observers: states [count, poles, 4] -> actions [count, poles], both on the
+ * policy's device. The tape owns the actions; its device may be another one. Rank 0 stands for a row that was not
+ * admitted. NULL: the tape failed.
  */
 weft_tensor *cart_learner_decide(cart_learner *learner, weft_tape *tape, const int *ranks, int64_t count,
                                  weft_tensor *states);

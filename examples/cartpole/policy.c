@@ -89,16 +89,28 @@ weft_tensor *policy_mask(weft_tape *t, const weft_module *policy, const uint64_t
     float *data = weft_tensor_data(mask);
     for (int64_t i = 0; i < rows; i++)
         fill_mask(data + i * s->hidden, s->hidden, keys[i], s->dropout);
-    return mask;
+    return temporary_move(t, mask, weft_tensor_device(weft_module_find(policy, "affine1.weight")));
 }
 
-void policy_draw(const weft_tensor *probabilities, const uint64_t *keys, int64_t *actions)
+/* The action is 1 if a number in [0, 1) is above the probability of action 0. On a GPU no value is read: that waits. */
+weft_tensor *policy_draw(weft_tape *t, weft_tensor *probabilities, const uint64_t *keys)
 {
     int64_t rows = weft_tensor_size(probabilities, 0);
-    for (int64_t i = 0; i < rows; i++) {
+    const float *first = weft_tensor_data(probabilities);
+    weft_tensor *actions = temporary_empty(t, WEFT_SHAPE(rows), WEFT_DTYPE_INT64), *wide = NULL;
+    weft_tensor *units = temporary_empty(t, WEFT_SHAPE(rows, 1), WEFT_DTYPE_FLOAT64);
+    for (int64_t i = 0; i < rows && units && actions; i++) {
         random_stream random = {random_key(keys[i], KEY_ACTION)};
-        actions[i] = random_unit(&random) >= weft_tensor_get_f64(probabilities, i * CARTPOLE_ACTIONS);
+        double unit = ((double *)weft_tensor_data(units))[i] = random_unit(&random);
+        ((int64_t *)weft_tensor_data(actions))[i] = first && unit > first[i * CARTPOLE_ACTIONS];
     }
+    if (first)
+        return actions;
+    weft_error *why = NULL;
+    weft_status status = weft_tensor_to(weft_narrow(t, probabilities, 1, 0, 1), WEFT_DTYPE_FLOAT64, &wide, &why);
+    wide = temporary_keep(t, status, wide, why);
+    units = temporary_move(t, units, weft_tensor_device(probabilities));
+    return weft_argmax(t, weft_concat(t, (weft_tensors){(weft_tensor *[]){wide, units}, 2}, 1), 1);
 }
 
 /* ---- Learning --------------------------------------------------------------------------------------------------- */

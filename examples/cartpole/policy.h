@@ -15,14 +15,14 @@
 weft_status policy_create(int64_t hidden, double dropout, uint64_t seed, weft_module **out);
 
 /*
- * The dropout mask of `rows` decisions: 0, or 1 / (1 - dropout) for units that stay. [rows, hidden], owned by the tape.
- * NULL without dropout.
+ * The dropout mask of `rows` decisions: 0, or 1 / (1 - dropout) for units that stay. [rows, hidden], on the policy's
+ * device, owned by the tape. NULL without dropout.
  */
 weft_tensor *policy_mask(weft_tape *tape, const weft_module *policy, const uint64_t *keys, int64_t rows);
 /* states [rows, 4] -> scores [rows, 2], the inputs of the softmax. `mask` NULL: nothing is dropped. */
 weft_tensor *policy_scores(weft_tape *tape, weft_module *policy, weft_tensor *states, weft_tensor *mask);
-/* Draws an action for each row of `probabilities` [rows, 2]. */
-void policy_draw(const weft_tensor *probabilities, const uint64_t *keys, int64_t *actions);
+/* Draws an action for each row of `probabilities` [rows, 2]: int64 [rows], on their device, owned by the tape. */
+weft_tensor *policy_draw(weft_tape *tape, weft_tensor *probabilities, const uint64_t *keys);
 /* The sum over rows of -log(probability of actions[row]) returns[row]; actions int64 [rows], returns [rows]. */
 weft_tensor *policy_loss(weft_tape *tape, weft_module *policy, weft_tensor *states, weft_tensor *mask,
                          weft_tensor *actions, weft_tensor *returns);

@@ -48,8 +48,8 @@ uint64_t workload_seed(const workload *workload, int64_t iteration);
 const uint32_t *workload_batch(workload *workload, int64_t iteration);
 /*
  * The loss of `model` on batch number `iteration` of this trainer, on the tape's device, `device`. The tape may record.
- * NULL: the tape failed. It fails if the loss is NaN or infinite; the error names trainer and iteration. On a GPU the loss
- * is not read, because reading waits.
+ * NULL: the tape failed. On the CPU it fails if the loss is NaN or infinite; the error names trainer and iteration. On
+ * a GPU the loss is not read, because reading waits.
  */
 weft_tensor *workload_loss(workload *workload, weft_tape *tape, weft_module *model, int64_t iteration,
                            weft_device device);

@@ -256,10 +256,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_sequential_create(weft_module *const *m
 /*
  * A module that computes on `device`, whatever the device of the tape on which it runs: x -> child(x). It copies x
  * to the device and the result back. In a backward pass it copies the gradient of the result to the device and the
- * gradient of x back. So a module whose inputs and results travel in calls, which take CPU tensors, can compute on a
- * GPU. Results that it copies to the CPU are in page-locked memory. The child is moved to `device` under the
- * conditions of weft_module_to_device. The child's parameters, their gradients and the state of their optimizers are
- * on `device`. The parameters' names begin with "module.". Random numbers are those that the child would draw on the
+ * gradient of x back. So a module on tapes of the CPU can compute on a GPU. A remote module needs no such wrapper.
+ * Results that it copies to the CPU are in page-locked memory. The child is moved to `device` under the conditions
+ * of weft_module_to_device. The child's parameters, their gradients and the state of their optimizers are on
+ * `device`. The parameters' names begin with "module.". Random numbers are those that the child would draw on the
  * tape itself. On a tape of that device nothing is copied. The function takes over your reference to `child`, even
  * if it fails.
  */

@@ -135,8 +135,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_tensor_arange(int64_t count, weft_dtype
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_copy_of(weft_shape shape, weft_dtype dtype, const void *data,
                                                         weft_tensor **out, weft_error **error);
 
-/* ---- Devices. A tensor stays on the device on which it was made, and operators compute there. Only CPU tensors can be
- * sent (docs/cuda.md). ---- */
+/* ---- Devices. A tensor stays on the device on which it was made, and operators compute there. Calls send them,
+ * groups only those of the CPU (docs/cuda.md). ---- */
 
 /* Checks whether tensors can be made on `device`: then it returns WEFT_OK. WEFT_ERR_UNSUPPORTED: the machine has no GPU
  * or no driver. WEFT_ERR_INVALID: no such kind or index. *error, if `error` is not NULL, receives the reason. */

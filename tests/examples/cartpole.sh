@@ -21,7 +21,7 @@ same_rewards() { # same_rewards FILE FILE
 case_usage() {
   local option
   "$program" --help >"$log" || fail "--help: expected exit code 0"
-  for option in world-size batch no-batch num-episode steps envs hidden seed solve quiet; do
+  for option in world-size batch no-batch num-episode steps envs hidden device seed solve quiet; do
     says "^  --$option" || fail "--help: expected --$option"
   done
   says '^example: ' || fail "--help: expected an example"

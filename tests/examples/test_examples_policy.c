@@ -155,20 +155,19 @@ static void a_decision_follows_from_its_key(void **state)
 {
     enum { ROWS = 64, HIDDEN = 33 };
     uint64_t keys[ROWS];
-    int64_t actions[ROWS], alone;
     weft_module *policy = policy_of(HIDDEN, 0.25, 3);
     weft_tape *t = weft_tape_open(NULL);
     weft_tensor *even = weft_tape_take(t, tensor_full(WEFT_SHAPE(ROWS, 2), WEFT_DTYPE_FLOAT32, 0.5));
     for (int i = 0; i < ROWS; i++)
         keys[i] = random_key(9, (uint64_t)i);
     weft_tensor *mask = policy_mask(t, policy, keys, ROWS);
-    policy_draw(even, keys, actions);
+    weft_tensor *actions = policy_draw(t, even, keys);
     for (int i = 0; i < ROWS; i++) {
         weft_tensor *one = policy_mask(t, policy, &keys[i], 1);
         for (int k = 0; k < HIDDEN; k++)
             assert_true(weft_tensor_get_f64(one, k) == weft_tensor_get_f64(mask, i * HIDDEN + k));
-        policy_draw(weft_narrow(t, even, 0, i, 1), &keys[i], &alone);
-        assert_int_equal(alone, actions[i]);
+        weft_tensor *alone = policy_draw(t, weft_narrow(t, even, 0, i, 1), &keys[i]);
+        assert_int_equal(weft_tensor_get_i64(alone, 0), weft_tensor_get_i64(actions, i));
     }
     assert_int_equal(weft_tape_status(t), WEFT_OK);
     weft_tape_close(t);
@@ -179,7 +178,6 @@ static void units_and_actions_come_as_often_as_they_should(void **state)
 {
     enum { ROWS = 4000, HIDDEN = 128 };
     static uint64_t keys[ROWS];
-    static int64_t actions[ROWS];
     const float row[] = {0.3f, 0.7f};
     double stay = 0, right = 0;
     weft_module *policy = policy_of(HIDDEN, 0.6, 3);
@@ -196,9 +194,9 @@ static void units_and_actions_come_as_often_as_they_should(void **state)
         assert_true(value == 0 || value == 2.5);
         stay += value > 0;
     }
-    policy_draw(odds, keys, actions);
+    weft_tensor *actions = policy_draw(t, odds, keys);
     for (int i = 0; i < ROWS; i++)
-        right += (double)actions[i];
+        right += weft_tensor_get_f64(actions, i);
     close_to(stay / (ROWS * HIDDEN), 0.4, 0.003, "the share that stays", 0); /* six deviations */
     close_to(right / ROWS, 0.7, 0.026, "the share of action 1", 0);
     weft_tape_close(t);
