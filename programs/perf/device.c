@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device.c - echoes of a tensor of a GPU, one at a time and four in flight, in turns with those of the same tensor in
- * page-locked memory, which are the floor: what the copies from and to the device cost. Then small calls beside the
- * largest. An echo ends when its data are on the device.
+ * device.c - echoes of a tensor of a GPU, one at a time and four in flight. The floor is the echo of the same tensor in
+ * page-locked memory, in turns: the difference is what the copies from and to the device cost. Then small calls
+ * beside the largest. An echo ends when its data are on the device.
  */
 #include "perf/bench.h"
 
@@ -14,7 +14,7 @@
 enum { TURNS = 4, WINDOW = 4, NAME = 200 };
 static const size_t usual[] = {1 << 10, (size_t)64 << 20};
 
-/* What is echoed, and where each echo in flight lands. */
+/* The tensor that is echoed, and the landing places of the echoes in flight. */
 typedef struct echoes {
     weft_tensor *there, *back[WINDOW];
 } echoes;

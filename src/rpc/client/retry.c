@@ -212,7 +212,7 @@ static bool may_pass(const retry *r, const weft_error *error, bool started)
     switch (weft_error_code(error)) {
     case WEFT_ERR_BUSY:
         return true;
-    case WEFT_ERR_AGAIN: /* a first attempt is final if waiting calls hold queue_limit_bytes, unless it was one of them */
+    case WEFT_ERR_AGAIN: /* a first attempt is final if waiting calls, without this one, hold queue_limit_bytes */
         awaits_room = r->options.wait_for_room && wfi_shared_body_staging(r->packed);
         has_room = r->attempts > 1 || awaits_room || agent->waiting_bytes < agent->options.values.queue_limit_bytes;
         return started ? !is_remote : has_room;
