@@ -168,10 +168,12 @@ typedef struct weft_agent_options {
     size_t queue_limit_bytes;
     /* Memory that calls of other workers may hold here: arguments, gradients, results that the caller has not received
      * yet, copies of batches. A call over the budget fails with WEFT_ERR_BUSY. A call whose arguments alone exceed the
-     * budget fails with WEFT_ERR_TOO_LARGE. If results wait here because their caller does not receive them,
-     * results of its next calls may be discarded; these calls end with WEFT_ERR_UNKNOWN. WEFT_MEMORY_BUDGET ("512M":
-     * K, M, G or T). Default: half of this worker's share of the memory. The workers of the job on this machine
-     * share equally what the machine and its control groups (cgroups) allow. */
+     * budget fails with WEFT_ERR_TOO_LARGE. If results wait here because their caller does not receive them, results
+     * of its next calls may be discarded; these calls end with WEFT_ERR_UNKNOWN. Page-locked memory for tensors of
+     * GPUs may be as much again: a call of this worker that needs more fails with WEFT_ERR_AGAIN, or waits
+     * (weft_rpc_options.wait_for_room). WEFT_MEMORY_BUDGET ("512M": K, M, G or T). Default: half of this worker's
+     * share of the memory. The workers of the job on this machine share equally what the machine and its control
+     * groups (cgroups) allow. */
     size_t memory_budget_bytes;
 
     /* Observation (docs/metrics.md). */

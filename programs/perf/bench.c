@@ -13,8 +13,6 @@
 #define END_MS 10000
 #define JOIN_MS 15000
 #define BULK_BYTES (4 << 20) /* of a tensor that needs the bulk lane */
-#define DEVICE_LIMIT                                                                                                   \
-    ((size_t)1 << 30) /* of the queue: copies of a GPU's tensors count, and small calls are beside them */
 
 /* ---- Opening and closing ---------------------------------------------------------------------------------------- */
 
@@ -29,7 +27,6 @@ static bool open_local(bench *b, int workers)
         return task_fail_status(b->to, "starting the workers", status, error);
     weft_agent_options options = {
         .functions = service_functions, .function_count = service_function_count, .job = b->job};
-    options.queue_limit_bytes = b->o->has_device ? DEVICE_LIMIT : 0;
     status = weft_agent_open(&options, &b->agent, &error);
     if (status)
         return task_fail_status(b->to, "opening the agent", status, error);
@@ -45,7 +42,6 @@ static bool join_remote(bench *b)
     weft_agent_options options = serve_options(b->o->to_host, (int)b->o->to_port, b->list);
     (void)unsetenv("WEFT_NAME"); /* the other side may have the same */
     options.rank = WEFT_ANY_RANK;
-    options.queue_limit_bytes = b->o->has_device ? DEVICE_LIMIT : 0;
     options.rendezvous_timeout_ms = JOIN_MS;
     weft_status status = weft_agent_open(&options, &b->agent, &error);
     snprintf(what, sizeof(what), "joining the weft-perf at %s, port %d", b->o->to_host, (int)b->o->to_port);

@@ -192,7 +192,6 @@ static weft_tensor *use_copy(encoding *e, weft_tensor *flat)
     }
     out->copies[out->copy_count++] = (wfi_encoded_copy){.tensor = flat, .offset = offset, .patch = WFI_NO_PATCH};
     out->staged_bytes += wfi_staged_bytes(weft_tensor_nbytes(flat));
-    e->out->packed_bytes += weft_tensor_nbytes(flat);
     return copy;
 }
 

@@ -203,10 +203,11 @@ enum { FLOOD = 40, FLOOD_COUNT = 100000, LIMIT = 4 * FLOOD_COUNT * sizeof(float)
 
 static void adjust_limit(weft_agent_options *options, void *arg)
 {
-    options->queue_limit_bytes = LIMIT;
+    if (options->rank == 0)
+        options->memory_budget_bytes = LIMIT;
 }
 
-/* What is copied for calls that are not sent yet is limited, as what is sent and not received is. */
+/* The page-locked memory of calls that have not ended is limited. */
 static void flood(weft_agent *agent, void *arg)
 {
     weft_future *futures[FLOOD];
@@ -221,7 +222,7 @@ static void flood(weft_agent *agent, void *arg)
         weft_status status =
             weft_rpc_async(agent, weft_to_rank(1), "echo", args, &(weft_rpc_options){.error = &error}, &futures[i]);
         MUST(!status || status == WEFT_ERR_AGAIN);
-        MUST(!status || strstr(weft_error_message(error), "queue_limit_bytes = 1600000 are being copied"));
+        MUST(!status || strstr(weft_error_message(error), "is at memory_budget_bytes = 1600000"));
         weft_error_unref(error);
         futures[i] = status ? NULL : futures[i];
         refused += status != WEFT_OK;
@@ -250,8 +251,7 @@ static void flood(weft_agent *agent, void *arg)
 
 WORLD_TEST(flood, 10, 0, .size = 2, WORLD_FUNCTIONS(functions), .adjust = adjust_limit)
 
-/* Small and large calls in turns: each large one alone holds the limit. A small one that finds the queue to the worker
- * full waits for room, whatever is copied meanwhile. */
+/* Small and large calls in turns: each large one alone holds the limit. */
 static void flood_by_large(weft_agent *agent, void *arg)
 {
     enum { CALLS = 16 };

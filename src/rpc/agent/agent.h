@@ -116,10 +116,11 @@ struct weft_agent {
     void *state[WFI_STATES]; /* the components' data: their headers say what guards them */
 
     /* ---- agent lock ---- */
-    wfi_map calls;         /* outstanding calls of this worker, by id */
-    wfi_list retries;      /* calls of this worker with retries: client/retry.c */
-    size_t waiting_bytes;  /* bytes that retries hold in their pauses, and while arguments are staged */
-    wfi_list room_waiters; /* wfi_parker.link: threads that wait until waiting_bytes are below queue_limit_bytes */
+    wfi_map calls;               /* outstanding calls of this worker, by id */
+    wfi_list retries;            /* calls of this worker with retries: client/retry.c */
+    size_t waiting_bytes;        /* bytes that retries hold in their pauses, and while arguments are staged */
+    _Atomic size_t staged_bytes; /* page-locked, for tensors of devices in calls and answers: payload/staging.c */
+    wfi_list room_waiters;       /* wfi_parker.link: threads that wait until less is staged */
     uint64_t next_call_id;
     size_t serving; /* served calls, of others and of this worker, that have not been finished */
     int64_t call_timeout_ms;

@@ -165,9 +165,9 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
         check_queue(agent, spec, why, rank, &found);
     if (rank < 0 && why == WEFT_ERR_AGAIN)
         wfi_find(&found,
-                 "over queue_limit_bytes = %zu are being copied from devices for calls, or are held by calls that wait "
-                 "to be tried again; wait_for_room waits",
-                 agent->options.values.queue_limit_bytes);
+                 "page-locked memory for tensors of devices is at memory_budget_bytes = %zu: wait_for_room waits until "
+                 "calls before have ended",
+                 agent->options.values.memory_budget_bytes);
     if (why == WEFT_ERR_UNSUPPORTED && spec->options->tape)
         wfi_find(&found, "land: a call to oneself on a tape of a distributed context has no landing places");
     if (why == WEFT_ERR_STATE && spec->source) {

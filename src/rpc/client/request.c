@@ -404,8 +404,8 @@ static wfi_encode_options encode_options(const weft_agent *agent, const wfi_call
     return how;
 }
 
-/* Waits until a further call may be staged: such calls, and those in pauses of retries, hold at most queue_limit_bytes.
- * WEFT_ERR_AGAIN: they hold more, and spec does not wait for room. WEFT_ERR_DEADLOCK, or why the call cannot start. */
+/* Waits until a further call may be staged: the page-locked memory of all is at most memory_budget_bytes. WEFT_ERR_AGAIN:
+ * it is more, and spec does not wait for room. WEFT_ERR_DEADLOCK, or why the call cannot start. */
 static weft_status await_staging_room(weft_agent *agent, const wfi_call_spec *spec)
 {
     wfi_driver *driver = wfi_net_driver(agent->net);
@@ -414,7 +414,7 @@ static weft_status await_staging_room(weft_agent *agent, const wfi_call_spec *sp
     uint64_t deadline_ns;
     wfi_net_lock(agent->net);
     weft_status status = wfi_call_limit(agent, &timed, wfi_now(wfi_net_clock(agent->net)), &deadline_ns);
-    while (!status && !spec->exempt && agent->waiting_bytes >= agent->options.values.queue_limit_bytes) {
+    while (!status && !spec->exempt && atomic_load(&agent->staged_bytes) >= agent->options.values.memory_budget_bytes) {
         if (!spec->options->wait_for_room) {
             status = WEFT_ERR_AGAIN;
         } else {

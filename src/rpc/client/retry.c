@@ -57,7 +57,6 @@ typedef struct retry {
     int attempts; /* number of the current attempt; one that waits for room in the queue keeps its number */
     uint64_t pause_ns, pause_most_ns; /* the next pause, and the longest one, before they are varied */
     size_t waiting_bytes;             /* its part of agent->waiting_bytes: in STAGING and PAUSING */
-    bool counts_body;                 /* `packed` is counted in it: by one of the calls that share it */
     wfi_timer timer;
     wfi_stage_waiter copied;
     wfi_room_waiter room; /* waits from a pause for room until the attempt after it has been tried */
@@ -108,12 +107,8 @@ static weft_error *failure_of_all(const retry *r, const weft_error *error)
 /* No-op if there is no pause. [agent lock] */
 static void end_wait(retry *r)
 {
-    weft_agent *agent = r->agent;
-    agent->waiting_bytes -= r->waiting_bytes;
+    r->agent->waiting_bytes -= r->waiting_bytes;
     r->waiting_bytes = 0;
-    if (agent->waiting_bytes < agent->options.values.queue_limit_bytes)
-        WFI_FOR_LIST (wfi_parker, waiting, &agent->room_waiters, link)
-            wfi_unpark(waiting);
     wfi_net_timer_clear(r->agent->net, &r->timer);
 }
 
@@ -208,14 +203,12 @@ static bool may_pass(const retry *r, const weft_error *error, bool started)
 {
     const weft_agent *agent = r->agent;
     weft_status inner = weft_error_handler_code(error);
-    bool named = r->spec.to.name != NULL, is_remote = r->spec.remote != NULL, awaits_room, has_room;
+    bool named = r->spec.to.name != NULL, is_remote = r->spec.remote != NULL;
     switch (weft_error_code(error)) {
     case WEFT_ERR_BUSY:
         return true;
-    case WEFT_ERR_AGAIN: /* a first attempt is final if waiting calls, without this one, hold queue_limit_bytes */
-        awaits_room = r->options.wait_for_room && wfi_shared_body_staging(r->packed);
-        has_room = r->attempts > 1 || awaits_room || agent->waiting_bytes < agent->options.values.queue_limit_bytes;
-        return started ? !is_remote : has_room;
+    case WEFT_ERR_AGAIN: /* a first attempt is final if the retries in their pauses hold queue_limit_bytes */
+        return started ? !is_remote : r->attempts > 1 || agent->waiting_bytes < agent->options.values.queue_limit_bytes;
     case WEFT_ERR_UNREACHABLE:
         return !started || !is_remote;
     case WEFT_ERR_UNKNOWN:
@@ -249,9 +242,7 @@ static uint64_t end_of_pause(retry *r)
 /* [agent lock] */
 static void begin_wait(retry *r, retry_state state)
 {
-    r->counts_body |= wfi_shared_body_claim(r->packed);
-    r->waiting_bytes =
-        sizeof(*r) + wfi_values_bytes(r->spec.arguments) + (r->counts_body ? wfi_shared_body_bytes(r->packed) : 0);
+    r->waiting_bytes = sizeof(*r) + wfi_values_bytes(r->spec.arguments) + wfi_shared_body_bytes(r->packed);
     r->agent->waiting_bytes += r->waiting_bytes;
     r->state = state;
 }

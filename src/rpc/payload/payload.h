@@ -124,7 +124,6 @@ const wfi_encoded *wfi_shared_body_get(const wfi_shared_body *shared);
 weft_status wfi_shared_body_stage(wfi_shared_body *shared, weft_agent *agent); /* not locked, the agent entered */
 wfi_staging *wfi_shared_body_staging(const wfi_shared_body *shared);
 void wfi_shared_body_copied(wfi_shared_body *shared);
-bool wfi_shared_body_claim(wfi_shared_body *shared);         /* true for one caller: it counts the bytes. NULL: false */
 size_t wfi_shared_body_bytes(const wfi_shared_body *shared); /* its metadata and packed tensors; NULL: 0 */
 weft_status wfi_outbound_share(wfi_outbound *outbound, wfi_shared_body *shared); /* WEFT_ERR_MEMORY */
 

@@ -14,7 +14,7 @@ struct wfi_shared_body {
     atomic_int refs;
     wfi_encoded body;     /* constant once `copied` is set, or if there is no `staging` */
     wfi_staging *staging; /* of its tensors of devices; NULL: it has none */
-    bool copied, claimed; /* [agent lock] */
+    bool copied;          /* [agent lock] */
 };
 
 weft_status wfi_shared_body_create(weft_args values, const wfi_encode_options *how, wfi_shared_body **out)
@@ -71,14 +71,6 @@ void wfi_shared_body_copied(wfi_shared_body *shared)
 const wfi_encoded *wfi_shared_body_get(const wfi_shared_body *shared)
 {
     return &shared->body;
-}
-
-bool wfi_shared_body_claim(wfi_shared_body *shared)
-{
-    bool is_first = shared && !shared->claimed;
-    if (is_first)
-        shared->claimed = true;
-    return is_first;
 }
 
 size_t wfi_shared_body_bytes(const wfi_shared_body *shared)

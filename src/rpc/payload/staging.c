@@ -61,9 +61,10 @@ wfi_staging *wfi_staging_create(weft_agent *agent, wfi_storage *memory)
         return NULL;
     atomic_init(&staging->refs, 1);
     atomic_init(&staging->has_ended, false);
-    staging->agent = agent;
+    staging->agent = wfi_agent_ref(agent);
     staging->from = -1;
     staging->memory = wfi_storage_ref(memory);
+    atomic_fetch_add(&agent->staged_bytes, wfi_storage_size(memory));
     wfi_list_init(&staging->link);
     wfi_list_init(&staging->waiters);
     wfi_list_init(&staging->hook.link);
@@ -151,8 +152,16 @@ void wfi_staging_unref(wfi_staging *staging)
 {
     if (!staging || atomic_fetch_sub(&staging->refs, 1) != 1)
         return;
+    weft_agent *agent = staging->agent;
+    atomic_fetch_sub(&agent->staged_bytes, wfi_storage_size(staging->memory));
     wfi_storage_unref(staging->memory);
     free(staging);
+    if (wfi_agent_enter_locked(agent)) {
+        WFI_FOR_LIST (wfi_parker, waiting, &agent->room_waiters, link)
+            wfi_unpark(waiting);
+        wfi_agent_leave_locked(agent);
+    }
+    wfi_agent_unref(agent);
 }
 
 bool wfi_staging_await(wfi_staging *staging, wfi_stage_waiter *waiter)
