@@ -130,7 +130,7 @@ endif()
 # With a sanitizer these take about half of the time of all tests: tools/check runs them without one, tools/long.d/deep
 # with both.
 set(weft_deep_tests
-  test_sim_fiber test_cartpole_crowd device_pipeline test_faults_groups test_faults_parallel test_faults_passes test_coll_large
+  test_sim_fiber test_cartpole_crowd test_faults_groups test_faults_parallel test_faults_passes test_coll_large
   test_coll_values test_conformance_backward test_conformance_training test_host_conformance_calls
   test_host_conformance_faults test_host_net_long test_faults_kills test_net_footprint test_net_long test_nn_follow
   test_nn_resnet test_rdm_rxm_connect test_rdm_rxm_death test_rdm_rxm_idle test_rdm_rxm_kills test_rdm_rxm_strangers
