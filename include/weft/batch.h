@@ -58,7 +58,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_expect_callers(weft_agent *agent,
 
 WEFT_API size_t weft_batch_count(const weft_batch *batch); /* the number of calls, at least 1 */
 /* Argument `index` of all n calls: [n, ...], contiguous; row i belongs to call i. The handler may change it. NULL if
- * that argument is not a tensor. */
+ * that argument is not a tensor. Calls whose tensors are on different devices are in different batches. For rows on a
+ * GPU open a tape of their device: weft_batch_tape is on the CPU. */
 WEFT_API weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index);
 /*
  * Returns call `row` of the batch, to read its other arguments, its caller and its time limit. weft_call_give sets all

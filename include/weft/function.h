@@ -34,8 +34,11 @@ typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
  * a thread of weft, before the payload is pulled, with no lock held, and must not block. For calls to this worker
  * itself see docs/calls.md.
  *
- * With WEFT_FUNCTION_LAND_ADD the tensors are added to their places: float32, float64, int64, int32 or uint8, in host
- * memory. `land` then runs just before the handler, on the handler's thread. All tensors of a call are added or none.
+ * A place may be on a GPU. The device maps of the caller (docs/cuda.md) must lead to a device that this worker has, even
+ * if the place is elsewhere.
+ *
+ * With WEFT_FUNCTION_LAND_ADD the tensors are added to their places: float32, float64, int64, int32 or uint8. `land`
+ * then runs just before the handler, on the handler's thread. All tensors of a call are added or none.
  * Several calls may add to the same places, but only calls of one function. A handler may read a place only if no
  * further call can add to it.
  */

@@ -65,7 +65,7 @@ typedef enum weft_status {
     WEFT_ERR_STORE_LOST = -130, /* the store on rank 0 is gone: the job is over */
     WEFT_ERR_RENDEZVOUS = -131, /* not all workers joined in time */
     WEFT_ERR_FABRIC = -132,     /* libfabric failed */
-    WEFT_ERR_SYSTEM = -133,     /* the operating system failed */
+    WEFT_ERR_SYSTEM = -133,     /* the operating system, or a GPU, failed */
     WEFT_ERR_JOB_ENDED = -134,  /* rank 0 ended the job (weft_agent_end_job) */
 } weft_status;
 

@@ -98,7 +98,7 @@ static weft_status read_block(const uint8_t *block, size_t size, weft_values **o
         wfi_decode(&decoded, &meta, &tail, &(wfi_decode_options){.admit = admit_tensor, .admit_arg = &left});
     if (status)
         return status;
-    if (decoded.rref_count)
+    if (decoded.rref_count || decoded.moves)
         status = WEFT_ERR_PROTOCOL;
     for (size_t i = 0; i < decoded.segment_count && !status; i++) {
         const wfi_segment *segment = &decoded.segments[i];
@@ -304,6 +304,9 @@ static weft_status check_arguments(const weft_group *group, weft_args mine, int6
     for (const weft_value *value; (value = wfi_walk_next(&walk));)
         if (value->type == WEFT_TYPE_RREF)
             return refuse(group, WEFT_ERR_UNSUPPORTED, "a remote reference: pass it on in calls");
+    if (wfi_values_on_device(mine))
+        return refuse(group, WEFT_ERR_UNSUPPORTED,
+                      "a tensor is on a CUDA device: give a copy on the CPU (weft_tensor_to_device)");
     weft_status status = wfi_encode_fits(mine, problem, sizeof(problem));
     return status ? refuse(group, status, problem) : WEFT_OK;
 }

@@ -90,6 +90,7 @@ static void put_requests(wfi_json *j, weft_agent *agent, uint64_t now)
     }
     wfi_json_close(j, ']');
     wfi_json_put_number(j, "call_count", agent->calls.count);
+    wfi_json_put_number(j, "staged_bytes", atomic_load(&agent->staged_bytes));
 }
 
 static const char *stage_name(const weft_call *call)

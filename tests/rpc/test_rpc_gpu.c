@@ -456,7 +456,10 @@ static void no_such_device(weft_agent *agent, void *arg)
     for (size_t i = 0; i < COUNTS; i++) {
         weft_tensor *x = make_on(gpu, counts[i], 0), *y = make_on(cpu, counts[i], 0);
         fails_with(agent, "echo", x, WEFT_ERR_INVALID, "cuda:0 of \"worker0\" goes to cuda:40 of \"worker1\"");
-        fails_with(agent, "echo", y, WEFT_ERR_INVALID, "the CPU of \"worker1\" comes to cuda:41 of \"worker0\"");
+        weft_values *got; /* the entry for a device that is not here does not count */
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(y)), NULL, &got));
+        MUST(is_on(tensor_of(got, 0), cpu) && holds(tensor_of(got, 0), counts[i], 0));
+        weft_values_unref(got);
         weft_tensor_unref(x);
         weft_tensor_unref(y);
     }
@@ -469,6 +472,28 @@ static void test_no_such_device(void **state)
     unsetenv("WEFT_DEVICE_MAPS");
 }
 
+/* ---- Groups ------------------------------------------------------------------------------------------------------ */
+
+/* They take tensors of the CPU only, also in lists; and go on. */
+static void groups_refuse(weft_agent *agent, void *arg)
+{
+    weft_group *group;
+    weft_values *got = NULL;
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL));
+    for (size_t i = 0; i < COUNTS; i++) {
+        weft_tensor *x = make_on(gpu, counts[i], 1);
+        weft_args list = WEFT_VALUES(weft_of_i64(1), weft_of_list(WEFT_VALUES(weft_of_tensor(x))));
+        MUST_BE(weft_group_allreduce(group, x, WEFT_OP_SUM, 0), WEFT_ERR_UNSUPPORTED);
+        MUST_BE(weft_group_allgather_values(group, list, 0, &got), WEFT_ERR_UNSUPPORTED);
+        MUST(!got);
+        MUST_OK(weft_group_barrier(group, 0));
+        weft_tensor_unref(x);
+    }
+    weft_group_close(group);
+}
+
+ON_GPU(groups_refuse, 3, .size = 2, WORLD_FUNCTIONS(functions))
+
 static int find_devices(void **state)
 {
     if (!gpu_is_here())
@@ -480,4 +505,4 @@ static int find_devices(void **state)
 
 UNIT_MAIN_WITH(find_devices, NULL, test_echo_alone, test_mix, test_change_at_once, test_land_results,
                test_land_arguments, test_stream_items, test_batch_rows, test_references, test_to_many,
-               test_no_such_device)
+               test_no_such_device, test_groups_refuse)

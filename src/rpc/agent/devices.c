@@ -181,13 +181,14 @@ static const wfi_device_map *entry_of(const wfi_devices *devices, const char *wo
     return general;
 }
 
-/* The next entry behind `after` (NULL: the first) that leads to a device of the other worker. */
-static const wfi_device_map *entry_to(const wfi_devices *devices, const char *worker, uint8_t there,
-                                      const wfi_device_map *after)
+/* The next entry behind `after` (NULL: the first) that leads from a device of this worker, `self`, to a device of the
+ * other. */
+static const wfi_device_map *entry_to(const wfi_devices *devices, const wfi_member *self, const char *worker,
+                                      uint8_t there, const wfi_device_map *after)
 {
     for (size_t i = after ? (size_t)(after - devices->maps) + 1 : 0; i < devices->map_count; i++) {
         const wfi_device_map *map = &devices->maps[i];
-        if (map->there == there && entry_of(devices, worker, map->here) == map)
+        if (map->there == there && map->here <= self->cuda_devices && entry_of(devices, worker, map->here) == map)
             return map;
     }
     return NULL;
@@ -253,9 +254,9 @@ weft_status wfi_device_there(weft_agent *agent, int rank, uint8_t here, uint8_t 
     const char *worker = pair.other->name;
     pair.map = devices->map_count ? entry_of(devices, worker, here) : NULL;
     *there = pair.there = pair.map ? pair.map->there : here;
-    const wfi_device_map *other = pair.map ? entry_to(devices, worker, pair.there, NULL) : NULL;
+    const wfi_device_map *other = pair.map ? entry_to(devices, pair.self, worker, pair.there, NULL) : NULL;
     while (other == pair.map && other)
-        other = entry_to(devices, worker, pair.there, other);
+        other = entry_to(devices, pair.self, worker, pair.there, other);
     if (other)
         return two_to_one(&pair, other, problem, room);
     return pair.there <= pair.other->cuda_devices ? WEFT_OK : no_device(&pair, pair.other, problem, room);
@@ -269,8 +270,8 @@ weft_status wfi_device_here(weft_agent *agent, int rank, uint8_t there, uint8_t 
     if ((!there && !devices->map_count) || !find_pair(agent, rank, &pair))
         return WEFT_OK;
     const char *worker = pair.other->name;
-    pair.map = entry_to(devices, worker, there, NULL);
-    const wfi_device_map *second = pair.map ? entry_to(devices, worker, there, pair.map) : NULL;
+    pair.map = entry_to(devices, pair.self, worker, there, NULL);
+    const wfi_device_map *second = pair.map ? entry_to(devices, pair.self, worker, there, pair.map) : NULL;
     *here = pair.here = pair.map ? pair.map->here : there;
     if (second)
         return two_to_one(&pair, second, problem, room);

@@ -168,6 +168,8 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
                  "page-locked memory for tensors of devices is at memory_budget_bytes = %zu: wait_for_room waits until "
                  "calls before have ended",
                  agent->options.values.memory_budget_bytes);
+    if (why == WEFT_ERR_SYSTEM && wfi_args_are_readable(spec->arguments) && wfi_values_on_device(spec->arguments))
+        wfi_find(&found, "its arguments could not be copied from a device: the log has the reason of its driver");
     if (why == WEFT_ERR_UNSUPPORTED && spec->options->tape)
         wfi_find(&found, "land: a call to oneself on a tape of a distributed context has no landing places");
     if (why == WEFT_ERR_STATE && spec->source) {

@@ -225,7 +225,9 @@ static void end_moves(wfi_inbound *inbound, weft_status status, void (*then)(wfi
         fail_inbound(inbound, WEFT_ERR_CANCELLED, "it was cancelled");
     else if (status)
         fail_inbound(inbound, status,
-                     inbound->decoded.problem[0] ? inbound->decoded.problem : "no page-locked memory for its tensors");
+                     inbound->decoded.problem[0] ? inbound->decoded.problem
+                     : status == WEFT_ERR_MEMORY ? "no page-locked memory for its tensors"
+                                                 : "a device failed: the log has the reason of its driver");
     else
         then(inbound);
     wfi_net_unlock(agent->net);
