@@ -34,8 +34,8 @@ typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
  * a thread of weft, before the payload is pulled, with no lock held, and must not block. For calls to this worker
  * itself see docs/calls.md.
  *
- * A place may be on a GPU. The device maps of the caller (docs/cuda.md) must lead to a device that this worker has, even
- * if the place is elsewhere.
+ * A place may be on a GPU. The device maps of the caller (docs/cuda.md) must lead to a device that this worker has,
+ * even if the place is elsewhere.
  *
  * With WEFT_FUNCTION_LAND_ADD the tensors are added to their places: float32, float64, int64, int32 or uint8. `land`
  * then runs just before the handler, on the handler's thread. All tensors of a call are added or none.

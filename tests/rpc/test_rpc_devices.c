@@ -190,12 +190,7 @@ static const struct plan {
        "the CPU of \"worker0\" goes to cuda:2 of \"worker1\"" ONLY_TWO "change the device map \"*/cpu=cuda:2\""},
       {BACK, 3, 0, NULL}}},
     /* An entry for a device that this worker lacks does not count. */
-    {"*/cuda:5=cpu;worker1/cpu=cuda:0",
-     true,
-     3,
-     {{GOES, 0, 1, NULL},
-      {BACK, 1, 0, NULL},
-      {BACK, 0, 0, NULL}}},
+    {"*/cuda:5=cpu;worker1/cpu=cuda:0", true, 3, {{GOES, 0, 1, NULL}, {BACK, 1, 0, NULL}, {BACK, 0, 0, NULL}}},
     {"*/cuda:0=cuda:1;worker1/cuda:1=cuda:1",
      false,
      5,

@@ -404,8 +404,8 @@ static wfi_encode_options encode_options(const weft_agent *agent, const wfi_call
     return how;
 }
 
-/* Waits until a further call may be staged: the page-locked memory of all is at most memory_budget_bytes. WEFT_ERR_AGAIN:
- * it is more, and spec does not wait for room. WEFT_ERR_DEADLOCK, or why the call cannot start. */
+/* Waits until a further call may be staged: the page-locked memory of all is at most memory_budget_bytes.
+ * WEFT_ERR_AGAIN: it is more, and spec does not wait for room. WEFT_ERR_DEADLOCK, or why the call cannot start. */
 static weft_status await_staging_room(weft_agent *agent, const wfi_call_spec *spec)
 {
     wfi_driver *driver = wfi_net_driver(agent->net);
