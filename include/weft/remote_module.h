@@ -27,9 +27,9 @@
  * DEVICES. A module computes on the device that has all its parameters (weft_module_to_device). If they are on several
  * devices, it computes on the CPU, with the help of weft_on_device_create; without parameters, where its first input
  * is. Inputs that arrive on another device are copied, and results are copied to the device where the first input
- * arrived: they come back to the device of the caller's input, unless a device map
- * leads from another device here to that one. A copy to the CPU waits for the GPU. With a device map
- * to the module's device (weft/agent.h) nothing is copied. Copies are recorded.
+ * arrived. From there they come back by the caller's device maps (weft/agent.h), without maps to the device of the
+ * caller's input. A copy to the CPU waits for the GPU. With a map to the module's device nothing is copied. Copies are
+ * recorded.
  *
  * THREADS. Any thread; several threads may run one module at once.
  */
