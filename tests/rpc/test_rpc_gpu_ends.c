@@ -71,7 +71,21 @@ static weft_status run_lose(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+/* Ends when the agent stops: then it gives a tensor of a GPU, and starts a call with it. */
+static weft_status run_late(weft_call *call, void *user)
+{
+    (void)run_hold(call, user);
+    weft_tensor *x = make(5001);
+    weft_status status =
+        weft_rpc_async(weft_call_agent(call), weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, NULL);
+    (void)status; /* the agent may have ended */
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(x)));
+    weft_tensor_unref(x);
+    return WEFT_OK;
+}
+
 static const weft_function functions[] = {
+    {.name = "late", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = run_late},
     {.name = "lose", .takes = {WEFT_TYPE_I64}, .run = run_lose},
     {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
     {.name = "make", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = run_make},
@@ -165,6 +179,17 @@ static void stopped(weft_agent *agent, void *arg)
     }
 }
 
+static void stopped_late(weft_agent *agent, void *arg)
+{
+    weft_future *future;
+    for (int i = 0; i < 2; i++) { /* to itself, too */
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(i), "late", WEFT_VALUES(weft_of_i64(0)), NULL, &future));
+        weft_future_unref(future);
+    }
+    world_sleep_ms(arg, 50);
+}
+
+WORLD_TEST(stopped_late, 20, 0, .size = 2, .stop = true, WORLD_FUNCTIONS(functions))
 WORLD_TEST(stopped, 40, 0, .size = 2, .stop = true, WORLD_FUNCTIONS(functions))
 static void test_closed(void **state)
 {
@@ -388,6 +413,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(test_out_of_time, nothing_is_left),
         cmocka_unit_test_teardown(test_retried, nothing_is_left),
         cmocka_unit_test_teardown(test_stopped, nothing_is_left),
+        cmocka_unit_test_teardown(test_stopped_late, nothing_is_left),
         cmocka_unit_test_teardown(test_closed, nothing_is_left),
         cmocka_unit_test_teardown(test_flood, nothing_is_left),
         cmocka_unit_test_teardown(test_flood_by_large, nothing_is_left),

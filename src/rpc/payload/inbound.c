@@ -10,6 +10,7 @@
 #define LARGE_META (64u << 10) /* bytes: decoding that many small values takes milliseconds */
 #define IMPORTS_AT_ONCE 1024   /* references imported while the lock is held once */
 #define LARGE_MOVES (1u << 20) /* bytes: memory of devices that may have to be mapped */
+#define MANY_MOVES 64          /* tensors: each takes memory of a device */
 #define SENTENCE 140           /* bytes: "value 1.2: tensor 3 could not be pulled: " */
 
 /* ---- On another thread ------------------------------------------------------------------------------------------- */
@@ -154,7 +155,9 @@ static void run_moves(wfi_inbound *inbound, void (*run)(wfi_task *task))
 {
     inbound->state = WFI_INBOUND_PLACING;
     inbound->task.run = run;
-    if (inbound->decoded.moves->nbytes > LARGE_MOVES && has_elsewhere(inbound->agent))
+    const wfi_decoded_moves *moves = inbound->decoded.moves;
+    bool takes_long = moves->nbytes > LARGE_MOVES || moves->count > MANY_MOVES;
+    if (takes_long && has_elsewhere(inbound->agent))
         run_elsewhere(inbound, run);
     else
         wfi_net_defer(inbound->agent->net, &inbound->task, WFI_DEFER_RELEASE);
@@ -274,6 +277,15 @@ static weft_status choose_devices(wfi_inbound *inbound)
     return status;
 }
 
+/* Whether a call must be refused because too much page-locked memory is in use, perhaps by tensors that wait for their
+ * devices. weft's own calls are not. */
+static bool lacks_staging(const wfi_inbound *inbound)
+{
+    const weft_agent *agent = inbound->agent;
+    return inbound->charge && !inbound->is_let_in && !inbound->admit && inbound->decoded.moves &&
+           atomic_load(&agent->staged_bytes) >= agent->options.values.memory_budget_bytes;
+}
+
 static void take_values(wfi_inbound *inbound)
 {
     inbound->values = inbound->decoded.values;
@@ -283,6 +295,8 @@ static void take_values(wfi_inbound *inbound)
     weft_status status = choose_devices(inbound);
     if (status)
         fail_inbound(inbound, status, inbound->problem);
+    else if (lacks_staging(inbound))
+        fail_inbound(inbound, WEFT_ERR_BUSY, "page-locked memory for tensors of devices is at the memory budget");
     else if (inbound->decoded.moves)
         run_moves(inbound, stage_task);
     else

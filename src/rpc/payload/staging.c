@@ -15,7 +15,8 @@ static void copies_ended(wfi_copies *copies, weft_status status)
     wfi_staging *staging = wfi_container_of(copies, wfi_staging, copies);
     staging->status = status;
     atomic_store(&staging->has_ended, true);
-    wfi_progress_ready(&staging->agent->net->progress);
+    if (!staging->agent->options.values.sim) /* a thread of the driver must not wake fibers: there ask_timer does */
+        wfi_progress_ready(&staging->agent->net->progress);
 }
 
 static bool is_due(wfi_progress_hook *hook)
@@ -108,14 +109,26 @@ static void ask_timer_fired(wfi_timer *timer)
 void wfi_staging_start(wfi_staging *staging)
 {
     weft_agent *agent = staging->agent;
-    wfi_staging_ref(staging);
     wfi_net_lock(agent->net);
-    wfi_list_push_back(&agent->stagings, &staging->link);
-    wfi_progress_hook_add(&agent->net->progress, &staging->hook);
-    agent->ask_timer.fire = ask_timer_fired;
-    ask_later(agent);
+    bool is_late = agent->stopped; /* a handler that runs while the agent stops: nobody would notice the end */
+    if (!is_late) {
+        wfi_staging_ref(staging);
+        wfi_list_push_back(&agent->stagings, &staging->link);
+        wfi_progress_hook_add(&agent->net->progress, &staging->hook);
+        agent->ask_timer.fire = ask_timer_fired;
+        ask_later(agent);
+    }
     wfi_net_unlock(agent->net);
     wfi_copies_end(&staging->copies);
+    if (!is_late)
+        return;
+    while (!atomic_load(&staging->has_ended)) {
+        (void)wfi_copies_poll();
+        sched_yield();
+    }
+    wfi_copies_fini(&staging->copies);
+    staging->status = WEFT_ERR_CLOSED;
+    staging->waiters_called = true;
 }
 
 void wfi_staging_await_all(weft_agent *agent)

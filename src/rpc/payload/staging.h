@@ -43,7 +43,9 @@ typedef struct wfi_staging {
 /* The caller adds copies to `copies`, and then calls wfi_staging_start, even after a failure. NULL: no memory. Any
  * thread, the agent entered. */
 wfi_staging *wfi_staging_create(weft_agent *agent, wfi_storage *memory);
-void wfi_staging_start(wfi_staging *staging); /* not locked, the agent entered */
+/* If the agent has stopped, it waits for the copies, and their status is WEFT_ERR_CLOSED. Not locked, the agent
+ * entered. */
+void wfi_staging_start(wfi_staging *staging);
 /* Before a body is sent: begins to copy its tensors that are on devices. If it has none, *out is unchanged. When the
  * copies have ended, call wfi_encode_copied, and then wfi_outbound_publish. Release *out also after a failure. Not
  * locked, the agent entered. */
