@@ -84,7 +84,7 @@ static void check_devices(wfi_op *op)
     for (size_t i = 0; i < op->given_count && wfi_op_ok(op); i++) {
         weft_device device = !op->given[i] ? tape : weft_tensor_device(op->given[i]);
         char here[WFI_DEVICE_TEXT], there[WFI_DEVICE_TEXT];
-        if (device.kind != tape.kind || device.index != tape.index)
+        if (!wfi_device_equal(device, tape))
             wfi_op_fail(op, WEFT_ERR_UNSUPPORTED, "operand %zu is on %s, and the tape computes on %s", i,
                         wfi_device_text(device, there), wfi_device_text(tape, here));
     }
@@ -94,7 +94,7 @@ bool wfi_op_is_here(wfi_op *op, const weft_tensor *x, const char *name)
 {
     weft_device device = weft_tensor_device(x), tape = op->tape->device;
     char here[WFI_DEVICE_TEXT], there[WFI_DEVICE_TEXT];
-    if (device.kind != tape.kind || device.index != tape.index)
+    if (!wfi_device_equal(device, tape))
         wfi_op_fail(op, WEFT_ERR_UNSUPPORTED, "%s is on %s, and the tape computes on %s", name,
                     wfi_device_text(device, there), wfi_device_text(tape, here));
     else

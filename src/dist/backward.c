@@ -52,7 +52,7 @@ static weft_tensor *initial_gradient(const weft_tensor *root, size_t index, weft
         return NULL;
     }
     weft_device device = weft_tensor_device(root), have = given ? weft_tensor_device(given) : device;
-    if (have.kind != device.kind || have.index != device.index) {
+    if (!wfi_device_equal(have, device)) {
         char there[WFI_DEVICE_TEXT], here[WFI_DEVICE_TEXT];
         *error = refuse(WEFT_ERR_UNSUPPORTED, "the gradient of root %zu is on %s, the root on %s", index,
                         wfi_device_text(have, there), wfi_device_text(device, here));

@@ -13,6 +13,13 @@
 
 #define SMALL_ALIGNMENT 64
 
+static atomic_bool devices_used;
+
+bool wfi_storage_devices_used(void)
+{
+    return atomic_load_explicit(&devices_used, memory_order_relaxed);
+}
+
 /* Allocates it with `room` bytes after the struct. */
 static wfi_storage *storage_alloc(wfi_memory_kind kind, int device, size_t size, size_t room)
 {
@@ -26,6 +33,8 @@ static wfi_storage *storage_alloc(wfi_memory_kind kind, int device, size_t size,
     storage->size = size;
     wfi_mutex_init(&storage->lock);
     wfi_list_init(&storage->waiters);
+    if (kind == WFI_MEMORY_CUDA)
+        atomic_store_explicit(&devices_used, true, memory_order_relaxed);
     return storage;
 }
 
@@ -57,13 +66,6 @@ static weft_status allocate_slab(wfi_storage *storage)
     return status;
 }
 
-static atomic_bool devices_used;
-
-bool wfi_storage_devices_used(void)
-{
-    return atomic_load_explicit(&devices_used, memory_order_relaxed);
-}
-
 weft_status wfi_storage_create(wfi_memory_kind kind, int device, size_t size, wfi_storage **out)
 {
     if ((unsigned)kind > WFI_MEMORY_CUDA)
@@ -84,8 +86,6 @@ weft_status wfi_storage_create(wfi_memory_kind kind, int device, size_t size, wf
     if (small)
         storage->data = bytes_behind(storage);
     wfi_reg_anchor_init(&storage->anchor, storage->data, size);
-    if (kind == WFI_MEMORY_CUDA)
-        atomic_store_explicit(&devices_used, true, memory_order_relaxed);
     *out = storage;
     return WEFT_OK;
 }
@@ -105,8 +105,6 @@ weft_status wfi_storage_wrap(wfi_memory_kind kind, int device, void *data, size_
     atomic_init(&storage->is_lent, true);
     if (kind == WFI_MEMORY_CUDA)
         atomic_init(&storage->uses, 1); /* as if the common stream had written it: others wait for that stream */
-    if (kind == WFI_MEMORY_CUDA)
-        atomic_store_explicit(&devices_used, true, memory_order_relaxed);
     storage->drop = drop;
     storage->drop_arg = arg;
     wfi_reg_anchor_init(&storage->anchor, data, size);

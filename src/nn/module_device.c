@@ -18,11 +18,6 @@
 
 #define NAME "OnDevice"
 
-static bool same_device(weft_device a, weft_device b)
-{
-    return a.kind == b.kind && a.index == b.index;
-}
-
 /* One run of the child. `lock` guards the inner tape while passes open and close tapes below it. */
 typedef struct device_run {
     weft_module *child; /* one reference */
@@ -129,7 +124,7 @@ static bool is_here(weft_tape *tape, const weft_tensor *x)
     char there[WFI_DEVICE_TEXT], here[WFI_DEVICE_TEXT];
     if (!x)
         wfi_tape_fail(tape, WEFT_ERR_INVALID, NAME, "%s: the input is NULL", NAME);
-    else if (!same_device(weft_tensor_device(x), tape->device))
+    else if (!wfi_device_equal(weft_tensor_device(x), tape->device))
         wfi_tape_fail(tape, WEFT_ERR_UNSUPPORTED, NAME, "%s: the input is on %s, and the tape computes on %s", NAME,
                       wfi_device_text(weft_tensor_device(x), there), wfi_device_text(tape->device, here));
     return wfi_tape_ready(tape);
@@ -137,7 +132,7 @@ static bool is_here(weft_tape *tape, const weft_tensor *x)
 
 static weft_tensor *device_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
 {
-    if (same_device(self->device, tape->device))
+    if (wfi_device_equal(self->device, tape->device))
         return weft_module_forward(tape, self->children[0], x);
     if (!is_here(tape, x))
         return NULL;

@@ -78,11 +78,11 @@ static weft_error *device_mismatch(const weft_tensor *p, weft_gradient gradient,
 {
     char here[WFI_DEVICE_TEXT], there[WFI_DEVICE_TEXT];
     weft_device wanted = weft_tensor_device(p), got = weft_tensor_device(gradient.values);
-    if (got.kind != wanted.kind || got.index != wanted.index)
+    if (!wfi_device_equal(got, wanted))
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is on %s, its parameter on %s", i,
                                  wfi_device_text(got, there), wfi_device_text(wanted, here));
     weft_device rows = !gradient.rows ? got : weft_tensor_device(gradient.rows);
-    if (rows.kind != got.kind || rows.index != got.index)
+    if (!wfi_device_equal(rows, got))
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu: its rows are on %s, its values on %s", i,
                                  wfi_device_text(rows, here), wfi_device_text(got, there));
     return NULL;

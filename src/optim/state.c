@@ -157,7 +157,7 @@ weft_error *wfi_state_add(const weft_optimizer *optimizer, wfi_new_state *incomi
     if (step)
         return add_step(into, item);
     weft_device to = weft_tensor_device(optimizer->parameters[item->parameter]), now = weft_tensor_device(item->tensor);
-    bool is_there = to.kind == now.kind && to.index == now.index;
+    bool is_there = wfi_device_equal(to, now);
     *slot = is_there ? wfi_tensor_clone(item->tensor, NULL) : wfi_tensor_to_device(item->tensor, to, NULL);
     return *slot ? NULL
                  : weft_error_create(WEFT_ERR_MEMORY, "parameter %zu: no memory for %s", item->parameter, item->name);

@@ -32,12 +32,6 @@ static void drop_module(void *module)
 
 const weft_object_type weft_module_object = {.name = "module", .drop = drop_module};
 
-static bool is_on(const weft_tensor *tensor, weft_device device)
-{
-    weft_device now = weft_tensor_device(tensor);
-    return now.kind == device.kind && now.index == device.index;
-}
-
 static weft_status module_of(weft_call *call, weft_module **out)
 {
     void *object;
@@ -64,7 +58,7 @@ static weft_device device_of(const weft_module *module, weft_args inputs)
     const weft_tensor *first = parameters.count ? parameters.items[0] : first_tensor(inputs);
     weft_device device = first ? weft_tensor_device(first) : cpu;
     for (size_t i = 1; i < parameters.count; i++)
-        if (!is_on(parameters.items[i], device))
+        if (!wfi_device_equal(weft_tensor_device(parameters.items[i]), device))
             return cpu;
     return device;
 }
@@ -82,7 +76,7 @@ static const weft_operator move_operator = {.name = "to_device", .backward = mov
 /* A recorded copy on `device`, with a reference; the tensor itself if it is there. NULL: the tape has failed. */
 static weft_tensor *moved(weft_tape *t, weft_tensor *tensor, weft_device device)
 {
-    if (is_on(tensor, device))
+    if (wfi_device_equal(weft_tensor_device(tensor), device))
         return weft_tensor_ref(tensor);
     weft_tensor *copy = wfi_tensor_to_device_pinned(tensor, device), *out = NULL;
     void *state = (void *)(uintptr_t)wfi_device_code(weft_tensor_device(tensor));
@@ -102,7 +96,7 @@ static weft_args move_all(weft_tape *t, weft_args args, weft_device device)
     size_t count = wfi_values_tensors(args, NULL, 0), at = 0;
     weft_tensor **tensors = wfi_calloc(count, sizeof(*tensors));
     (void)wfi_values_tensors(args, tensors, tensors ? count : 0);
-    while (tensors && at < count && is_on(tensors[at], device))
+    while (tensors && at < count && wfi_device_equal(weft_tensor_device(tensors[at]), device))
         at++;
     if (at == count && tensors) {
         free(tensors);

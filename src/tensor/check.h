@@ -54,7 +54,7 @@ static inline weft_status wfi_check_beside(const weft_tensor *tensor, const weft
     if (!tensor)
         return WEFT_OK;
     weft_device device = weft_tensor_device(tensor), other = weft_tensor_device(like);
-    bool together = device.kind == other.kind && device.index == other.index;
+    bool together = wfi_device_equal(device, other);
     if (!together || !weft_tensor_is_contiguous(tensor))
         return WEFT_ERR_UNSUPPORTED;
     return device.kind == WEFT_DEVICE_CPU ? WEFT_OK : wfi_tensor_use(tensor, false);

@@ -67,7 +67,7 @@ weft_status wfi_copy(const weft_tensor *x, weft_tensor *y)
         wfi_parallel((int64_t)weft_tensor_nbytes(x), (int64_t)1 << 20, copy_piece, &copy);
         return WEFT_OK;
     }
-    return from.kind == to.kind && from.index == to.index ? wfi_expand(x, y) : copy_across(x, y);
+    return wfi_device_equal(from, to) ? wfi_expand(x, y) : copy_across(x, y);
 }
 
 weft_status wfi_expand(const weft_tensor *x, weft_tensor *y)

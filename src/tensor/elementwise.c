@@ -54,7 +54,7 @@ static weft_status map(wfi_map_op op, const weft_tensor *x, const weft_tensor *z
         weft_device other = weft_tensor_device(all[i]);
         if (all[i]->dtype != x->dtype)
             return WEFT_ERR_TYPE;
-        if (other.kind != device.kind || other.index != device.index || !weft_tensor_is_contiguous(all[i]))
+        if (!wfi_device_equal(other, device) || !weft_tensor_is_contiguous(all[i]))
             return WEFT_ERR_UNSUPPORTED;
         if (!weft_tensor_same_shape(x, all[i]))
             return WEFT_ERR_SHAPE;

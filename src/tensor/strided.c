@@ -14,7 +14,7 @@ static weft_status set_operand(wfi_strided *walk, int operand, const weft_shape 
     weft_device device = weft_tensor_device(tensor);
     if (operand == 0)
         walk->device = device;
-    if (device.kind != walk->device.kind || device.index != walk->device.index)
+    if (!wfi_device_equal(device, walk->device))
         return WEFT_ERR_UNSUPPORTED;
     int64_t size = (int64_t)weft_dtype_size(tensor->dtype);
     for (int d = 0; d < tensor->shape.ndim; d++) {

@@ -102,6 +102,10 @@ void wfi_shape_strides(const weft_shape *shape, int64_t strides[WEFT_MAX_DIMS]);
 weft_status wfi_shape_infer(int64_t numel, weft_shape *shape);
 bool wfi_dim_wrap(int ndim, int *dim); /* negative ones count from the end; false if outside */
 
+static inline bool wfi_device_equal(weft_device a, weft_device b)
+{
+    return a.kind == b.kind && a.index == b.index;
+}
 #define WFI_DEVICE_TEXT 24
 const char *wfi_device_text(weft_device device, char text[WFI_DEVICE_TEXT]); /* "the CPU", "cuda:1"; returns `text` */
 /* Reads "cpu", "cuda" or "cuda:1". False: the text is no device. Whether there is such a GPU is not checked. */

@@ -149,7 +149,7 @@ weft_tensor *wfi_tensor_to_device(weft_tensor *tensor, weft_device device, weft_
     if (!tensor)
         return no_copy_of_null(why);
     weft_device now = weft_tensor_device(tensor);
-    if (now.kind == device.kind && now.index == device.index)
+    if (wfi_device_equal(now, device))
         return weft_tensor_ref(tensor);
     weft_tensor *copy = wfi_tensor_empty_on(device, tensor->shape, tensor->dtype, why), *from = wfi_tensor_read(tensor);
     weft_status status = !copy ? WEFT_OK : wfi_copy(from, copy);

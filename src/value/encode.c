@@ -151,7 +151,6 @@ static void add_linked(encoding *e, weft_tensor *tensor, size_t at)
 static void write_devices(encoding *e, const weft_tensor *tensor, size_t at)
 {
     wfi_encoded *out = e->out;
-    weft_device device = weft_tensor_device(tensor);
     if (!out->devices)
         out->devices = wfi_calloc(1, sizeof(*out->devices));
     wfi_encoded_devices *devices = out->devices;
@@ -163,7 +162,7 @@ static void write_devices(encoding *e, const weft_tensor *tensor, size_t at)
     }
     devices->offsets = offsets;
     devices->offsets[devices->offset_count++] = out->meta.size;
-    wfi_write_u8(&out->meta, device.kind == WEFT_DEVICE_CPU ? 0 : (uint8_t)(1 + device.index));
+    wfi_write_u8(&out->meta, wfi_device_code(weft_tensor_device(tensor)));
     wfi_write_u8(&out->meta, 0);
     if (!out->meta.failed)
         out->meta.data[at] |= WFI_NAMES_DEVICES;

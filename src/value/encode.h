@@ -61,10 +61,9 @@ typedef struct wfi_encode_options {
     const wfi_landing *landing; /* results: the caller's landing places */
     size_t landing_count;
     bool never_pushes; /* results: the peer pulls them into its landing places */
-    size_t eager;      /* results: so many bytes of payload are not pushed, because they will follow the metadata */
-    uint8_t
-        *room; /* memory for metadata of up to WFI_META_ROOM bytes, which must outlive the encoded values; NULL: none */
-    char *problem; /* which tensor does not fit its landing place; NULL: not wanted */
+    size_t eager;      /* results: a payload that is not larger follows the metadata, and is not pushed */
+    uint8_t *room;     /* for metadata of up to WFI_META_ROOM bytes; must outlive the encoded values. NULL: none */
+    char *problem;     /* which tensor does not fit its landing place; NULL: not wanted */
     size_t problem_room;
     bool names_devices; /* tensors of the CPU are marked WFI_NAMES_DEVICES too: maps of devices name the CPU */
     bool (*is_linked)(const void *context, const weft_tensor *tensor); /* which tensors get WFI_LINKED; NULL: none */

@@ -83,8 +83,16 @@ static inline size_t wfi_staged_bytes(uint64_t nbytes)
 {
     return (size_t)nbytes / 64 * 64 + 64;
 }
-/* A device as a byte. 0: the CPU; n + 1: cuda:n. */
+/* A device as a byte, its code. 0: the CPU; n + 1: cuda:n. */
 #define WFI_DEVICE_CODES (1 + WFI_CUDA_DEVICES_MAX)
+static inline uint8_t wfi_device_code(weft_device device)
+{
+    return device.kind == WEFT_DEVICE_CUDA ? (uint8_t)(device.index + 1) : 0;
+}
+static inline weft_device wfi_device_of_code(uint8_t code)
+{
+    return code ? (weft_device){WEFT_DEVICE_CUDA, code - 1} : (weft_device){WEFT_DEVICE_CPU, 0};
+}
 
 #define WFI_INLINE_LIMIT 2048 /* payload that is part of the metadata; a larger one is EAGER, PULL or PUSH */
 #define WFI_BODY_INLINE 3456  /* bytes of metadata, inline payload included, that fit a message for sure */

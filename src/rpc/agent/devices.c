@@ -18,16 +18,6 @@
 
 _Static_assert(WFI_CUDA_DEVICES_MAX == 64, "HOW");
 
-uint8_t wfi_device_code(weft_device device)
-{
-    return device.kind == WEFT_DEVICE_CUDA ? (uint8_t)(device.index + 1) : 0;
-}
-
-weft_device wfi_device_of_code(uint8_t code)
-{
-    return code ? (weft_device){WEFT_DEVICE_CUDA, code - 1} : (weft_device){WEFT_DEVICE_CPU, 0};
-}
-
 static bool has_code(weft_device device)
 {
     return device.kind == WEFT_DEVICE_CUDA ? wfi_cuda_is_number(device.index)

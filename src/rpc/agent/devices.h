@@ -6,10 +6,12 @@
  * Of a call only the caller's maps count. It turns its device into one of the callee, which the message names, and it
  * turns the devices of answers back. The callee's maps are not used.
  *
- * A device has a code of one byte in messages and here: 0 is the CPU, n + 1 is cuda:n.
+ * A device has a code of one byte in messages and here (value/wire.h).
  */
 #ifndef WFI_DEVICES_H
 #define WFI_DEVICES_H
+
+#include "value/wire.h"
 
 #include <weft/agent.h>
 
@@ -33,8 +35,6 @@ typedef struct wfi_devices {
 weft_status wfi_devices_init(const weft_agent_options *options, wfi_devices *out, weft_error **error);
 void wfi_devices_fini(wfi_devices *devices);
 
-uint8_t wfi_device_code(weft_device device);
-weft_device wfi_device_of_code(uint8_t code);
 /* Whether this worker has the device. [agent lock] */
 bool wfi_device_is_here(const weft_agent *agent, uint8_t code);
 /* Whether an entry has the CPU on this worker's side: otherwise CPU tensors go to the CPU. Any thread. */

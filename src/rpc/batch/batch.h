@@ -75,7 +75,7 @@ struct weft_batch {
     int reason;           /* why it began: schedule.c */
     uint64_t seed;        /* of its tape */
     weft_tensor *slabs[WEFT_MAX_SIGNATURE]; /* they have rows for the first calls, perhaps not for all */
-    wfi_row *rows;                          /* while it runs: of late calls */
+    wfi_row *rows;                          /* once it runs, those of late calls */
     wfi_row_count *of_client;               /* by wfi_batch_client.number */
 
     /* ---- the handler's ---- */

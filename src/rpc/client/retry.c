@@ -489,32 +489,28 @@ static weft_status await_staging(retry *r)
     return status;
 }
 
-/* Sets the deadline, unless it is set. WEFT_OK, or why the call cannot start. */
+/* Sets the deadline, unless it is set. WEFT_OK, or why the call cannot start. [agent lock] */
 static weft_status may_start(retry *r, wfi_call_spec *spec)
 {
     weft_agent *agent = r->agent;
-    wfi_net_lock(agent->net);
     weft_status status = wfi_agent_usable(agent);
-    if (!status)
-        status = wfi_call_limit(agent, spec, wfi_now(wfi_net_clock(agent->net)), &r->spec.deadline_ns);
-    wfi_net_unlock(agent->net);
-    return status;
+    return status ? status : wfi_call_limit(agent, spec, wfi_now(wfi_net_clock(agent->net)), &r->spec.deadline_ns);
 }
 
 weft_status wfi_retry_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
     retry *r = NULL;
     weft_status status = make_retry(agent, spec, &r);
+    wfi_net_lock(agent->net);
     if (!status)
         status = may_start(r, spec);
     if (!status && wfi_values_on_device(spec->arguments)) {
-        status = wfi_spec_pack(agent, &r->spec);
+        wfi_net_unlock(agent->net);
+        status = wfi_spec_pack(agent, &r->spec); /* it may wait */
+        wfi_net_lock(agent->net);
         if (!status)
-            status = may_start(r, spec); /* it may have waited */
+            status = may_start(r, spec);
     }
-    wfi_net_lock(agent->net);
-    if (!status)
-        status = wfi_agent_usable(agent);
     if (!status)
         status = await_staging(r);
     bool is_staging = !status && r->state == STAGING;

@@ -150,7 +150,7 @@ static weft_status check(const weft_tensor *values, const weft_tensor *rows)
     if (rows->shape.ndim != 1 || values->shape.ndim < 1 || values->shape.dims[0] != rows->numel)
         return WEFT_ERR_SHAPE;
     weft_device device = weft_tensor_device(values), other = weft_tensor_device(rows);
-    return device.kind == other.kind && device.index == other.index ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
+    return wfi_device_equal(device, other) ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
 }
 
 /* Sorts tiles, and merges them in pairs: n log(n)^2 comparisons, in a fixed order. Neither the number of different rows

@@ -87,8 +87,8 @@ static bool depends(const wfi_steps *steps, const wfi_steps_item *item)
 static bool fits(const collected *c, const wfi_steps_item *item)
 {
     weft_device device = weft_tensor_device(item->gradient), of = c->task.head.device;
-    return c->kind == item->kind && c->task.head.dtype == item->gradient->dtype && of.kind == device.kind &&
-           of.index == device.index && c->task.scale == item->scale;
+    return c->kind == item->kind && c->task.head.dtype == item->gradient->dtype && wfi_device_equal(of, device) &&
+           c->task.scale == item->scale;
 }
 
 /* The launch that the item belongs to; a new one for the first of its kind. */

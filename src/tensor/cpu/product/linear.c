@@ -68,7 +68,7 @@ static weft_status check_alike(int count, const weft_tensor *const *tensors)
         weft_device other = weft_tensor_device(tensors[i]);
         if (tensors[i]->dtype != tensors[0]->dtype)
             return WEFT_ERR_TYPE;
-        if (other.kind != device.kind || other.index != device.index || !weft_tensor_is_contiguous(tensors[i]))
+        if (!wfi_device_equal(other, device) || !weft_tensor_is_contiguous(tensors[i]))
             return WEFT_ERR_UNSUPPORTED;
     }
     return wfi_product_kernels_of(tensors[0])->gemm ? WEFT_OK : wfi_no_kernel(tensors[0]);
