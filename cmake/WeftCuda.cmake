@@ -8,6 +8,7 @@
 #     a test with the label gpu. It runs on a GPU if there is one, otherwise on the emulated one (tests/emulated), and
 #     prints which; in a tree of WEFT_GPU_ONLY it exits 77 where no GPU is. LABELS emulated: it only runs on the emulated
 #     one, and has that label instead of gpu
+# weft_cuda_test_ways(NAME)    the same test on the simulation (NAME_sim), and over the fabric of one host (NAME_host)
 set(WEFT_HAVE_CUDA OFF)
 if(NOT WEFT_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "WEFT_CUDA is '${WEFT_CUDA}': it is AUTO, ON or OFF")
@@ -119,4 +120,17 @@ function(weft_cuda_test name)
   if(T_ENVIRONMENT)
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${T_ENVIRONMENT})
   endif()
+endfunction()
+
+function(weft_cuda_test_ways name)
+  if(WEFT_GPU_ONLY)
+    return()
+  endif()
+  foreach(way sim host)
+    add_test(NAME ${name}_${way} COMMAND ${PROJECT_SOURCE_DIR}/tests/emulated/run ${CMAKE_BINARY_DIR}/tests/emulated
+      $<TARGET_FILE:${name}>)
+    weft_test_settings(${name}_${way} LABELS emulated)
+  endforeach()
+  set_property(TEST ${name}_sim APPEND PROPERTY ENVIRONMENT EMULATED_GPU=always EMULATED_GPU_HOST=polled)
+  set_property(TEST ${name}_host APPEND PROPERTY ENVIRONMENT TEST_FABRIC=host)
 endfunction()

@@ -31,16 +31,10 @@ static int reverse(const int order[ALL], int there)
     return here;
 }
 
-static bool is_on(const weft_tensor *tensor, int device)
-{
-    weft_device have = weft_tensor_device(tensor);
-    return have.kind == all[device].kind && have.index == all[device].index;
-}
-
 static int device_of(const weft_tensor *tensor)
 {
     int device = 0;
-    while (!is_on(tensor, device))
+    while (!gpu_is_on(tensor, all[device]))
         device++;
     return device;
 }
@@ -56,8 +50,8 @@ static weft_tensor *full_on(int device, int64_t count, double value)
 /* A tensor of that device, all of whose elements have this value. */
 static bool is_full(weft_tensor *tensor, int device, double value)
 {
-    weft_tensor *here = is_on(tensor, 0) ? weft_tensor_ref(tensor) : tensor_to_device(tensor, cpu);
-    bool same = is_on(tensor, device);
+    weft_tensor *here = gpu_is_on(tensor, cpu) ? weft_tensor_ref(tensor) : tensor_to_device(tensor, cpu);
+    bool same = gpu_is_on(tensor, all[device]);
     for (int64_t i = 0; i < weft_tensor_numel(here) && same; i++)
         same = ((const float *)weft_tensor_data(here))[i] == (float)value;
     weft_tensor_unref(here);
@@ -100,7 +94,7 @@ static weft_status run_add(weft_call *call, void *user)
 {
     weft_tensor *x = weft_call_tensor(call, 0), *y = weft_call_tensor(call, 1);
     int to = (int)weft_call_i64(call, 4);
-    if (!is_on(x, (int)weft_call_i64(call, 2)) || !is_on(y, (int)weft_call_i64(call, 3)))
+    if (!gpu_is_on(x, all[weft_call_i64(call, 2)]) || !gpu_is_on(y, all[weft_call_i64(call, 3)]))
         return WEFT_ERR_TYPE;
     weft_tensor *a = tensor_to_device(x, all[to]), *b = tensor_to_device(y, all[to]), *sum = sum_on_stream(a, b);
     weft_tensor_unref(a);
@@ -308,9 +302,8 @@ static void map_devices(weft_agent_options *options, void *arg)
  * TEST_FABRIC. */
 static void play(void (*program)(weft_agent *agent, void *arg), uint64_t seeds)
 {
-    bool is_simulated = getenv("EMULATED_GPU_HOST") != NULL;
     world_play(&(world){.program = program, .size = 3, .adjust = map_devices, WORLD_FUNCTIONS(functions)},
-               is_simulated ? seeds : 0, is_simulated ? 0 : 1);
+               gpu_is_polled() ? seeds : 0, gpu_is_polled() ? 0 : 1);
 }
 
 static void play_orders(void (*program)(weft_agent *agent, void *arg), uint64_t seeds)

@@ -11,8 +11,6 @@
 
 #include "emulated/emulated.h"
 
-#include <dlfcn.h>
-
 #define WORKERS 3
 enum { ROWS = 5, WIDE = 40, DEVICES = 3, MIXTURES = DEVICES * DEVICES * DEVICES };
 
@@ -30,15 +28,9 @@ static uint64_t waits(void)
     return out.synchronisations;
 }
 
-static bool is_on(const weft_tensor *tensor, weft_device device)
-{
-    weft_device have = weft_tensor_device(tensor);
-    return have.kind == device.kind && have.index == device.index;
-}
-
 static weft_tensor *move(weft_tensor *x, weft_device device)
 {
-    weft_tensor *there = is_on(x, device) ? weft_tensor_ref(x) : tensor_to_device(x, device);
+    weft_tensor *there = gpu_is_on(x, device) ? weft_tensor_ref(x) : tensor_to_device(x, device);
     MUST(there);
     weft_tensor_unref(x);
     return there;
@@ -114,7 +106,7 @@ static weft_status run_front(weft_call *call, void *user)
 {
     weft_values *results = NULL;
     weft_tensor *a = weft_call_tensor(call, 0), *b = weft_call_tensor(call, 1);
-    MUST(is_on(a, *now->at[1]) && is_on(b, *now->at[1]));
+    MUST(gpu_is_on(a, *now->at[1]) && gpu_is_on(b, *now->at[1]));
     weft_tape *t = open_here(call);
     weft_tensor *y = weft_add(t, times(t, a, 1), b);
     weft_status status = weft_tape_status(t);
@@ -133,7 +125,7 @@ static weft_status run_front(weft_call *call, void *user)
 
 static weft_status run_back(weft_call *call, void *user)
 {
-    MUST(is_on(weft_call_tensor(call, 0), *now->at[2]));
+    MUST(gpu_is_on(weft_call_tensor(call, 0), *now->at[2]));
     weft_tape *t = open_here(call);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(times(t, weft_call_tensor(call, 0), 2))));
     weft_status status = weft_tape_status(t);
@@ -152,7 +144,7 @@ static weft_status run_check(weft_call *call, void *user)
     }
     if (now->fails)
         return WEFT_OK;
-    MUST(gradient && is_on(gradient, *now->at[rank]) && is_equal(gradient, now->wanted[rank]));
+    MUST(gradient && gpu_is_on(gradient, *now->at[rank]) && is_equal(gradient, now->wanted[rank]));
     weft_tensor_unref(gradient);
     return WEFT_OK;
 }
@@ -243,7 +235,7 @@ static void chain(weft_agent *agent, void *arg)
     uint64_t waited = waits();
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "front", WEFT_VALUES(weft_of_tensor(h), weft_of_tensor(h)),
                           &(weft_rpc_options){.tape = t}, &results));
-    MUST(is_on(result(results, 0), *now->at[0]) && is_on(result(results, 1), *now->at[0]));
+    MUST(gpu_is_on(result(results, 0), *now->at[0]) && gpu_is_on(result(results, 1), *now->at[0]));
     weft_tensor *loss = loss_of(t, h, result(results, 0), result(results, 1));
     for (int i = 0; i < now->passes; i++)
         weft_dist_backward(t, loss, &(weft_pass_options){.retain = i + 1 < now->passes});
@@ -253,10 +245,10 @@ static void chain(weft_agent *agent, void *arg)
     for (int i = 1; i < WORKERS; i++)
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(i), "check", WEFT_NO_VALUES, &(weft_rpc_options){.tape = t}, NULL));
     weft_tensor *gradient = weft_context_ref_grad(weft_tape_context(t), x);
-    MUST(is_on(gradient, *now->at[0]) && is_equal(gradient, of_x));
+    MUST(gpu_is_on(gradient, *now->at[0]) && is_equal(gradient, of_x));
     weft_tensor_unref(gradient);
     gradient = weft_context_ref_grad(weft_tape_context(t), now->w[0]);
-    MUST(is_on(gradient, *now->at[0]) && is_equal(gradient, now->wanted[0]));
+    MUST(gpu_is_on(gradient, *now->at[0]) && is_equal(gradient, now->wanted[0]));
     weft_tensor_unref(gradient);
     weft_values_unref(results);
     weft_tape_close(t);
@@ -266,12 +258,9 @@ static void chain(weft_agent *agent, void *arg)
         weft_tensor_unref(now->wanted[i]);
 }
 
-/* The simulation only with host functions that run in its own time: EMULATED_GPU_HOST=polled. */
 static void play(const world *like, uint64_t seeds, int on_tcp)
 {
-    const char *how = getenv("EMULATED_GPU_HOST");
-    bool is_polled = how && strcmp(how, "polled") == 0;
-    world_play(like, is_polled ? seeds : 0, is_polled ? 0 : on_tcp);
+    world_play(like, gpu_is_polled() ? seeds : 0, gpu_is_polled() ? 0 : on_tcp);
 }
 
 static weft_status fail_pass(const weft_error *why, weft_future **wait, void *arg)
@@ -378,7 +367,7 @@ static weft_status run_squares(weft_call *call, void *user)
     weft_status status = WEFT_OK;
     MUST(xs.count == DEVICES);
     for (int i = 0; i < DEVICES; i++) {
-        MUST(is_on(xs.items[i], all[i]));
+        MUST(gpu_is_on(xs.items[i], all[i]));
         tapes[i] =
             weft_tape_open(&(weft_tape_options){.record = true, .parent = weft_call_tape(call), .device = all[i]});
         ys[i] = weft_add(tapes[i], weft_mul(tapes[i], xs.items[i], xs.items[i]), xs.items[i]);
@@ -462,7 +451,7 @@ static void all_devices(weft_agent *agent, void *arg)
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "lie", WEFT_NO_VALUES, &(weft_rpc_options){.tape = tapes[0]}, NULL));
     MUST_OK(weft_values_get_tensors(results, 0, &ys));
     for (int i = 0; i < DEVICES; i++) {
-        MUST(is_on(ys.items[i], all[i]) && is_on(taken[i], all[i]));
+        MUST(gpu_is_on(ys.items[i], all[i]) && gpu_is_on(taken[i], all[i]));
         weft_tape *t = weft_context_tape(c, &(weft_tape_options){.device = all[i]});
         roots[i] = weft_tensor_ref(weft_add(t, ys.items[i], taken[i]));
         MUST_OK(weft_tape_status(t));
@@ -480,7 +469,7 @@ static void all_devices(weft_agent *agent, void *arg)
         weft_tensor *root = weft_add(t, y, y);
         weft_backward_with(t, (weft_tensors){&root, 1}, (weft_tensors){&given, 1}, NULL);
         weft_tensor *gradient = weft_context_ref_grad(c, leaves[i]);
-        MUST(is_on(gradient, all[i]) && is_equal(gradient, weft_tape_grad(t, leaf)));
+        MUST(gpu_is_on(gradient, all[i]) && is_equal(gradient, weft_tape_grad(t, leaf)));
         weft_tape_close(t);
         weft_tensor *const made[] = {leaf, given, gradient, roots[i], taken[i], gradients[i], xs[i], leaves[i]};
         for (size_t k = 0; k < sizeof(made) / sizeof(*made); k++)
@@ -529,7 +518,7 @@ static void references(weft_agent *agent, void *arg)
     MUST_OK(weft_rref_fetch(square, &(weft_rpc_options){.tape = t}, &future));
     MUST_OK(weft_future_wait(future, WEFT_FOREVER));
     weft_tensor *fetched = result(weft_future_values(future), 0);
-    MUST(is_on(fetched, here));
+    MUST(gpu_is_on(fetched, here));
     weft_dist_backward(t, weft_sum(t, weft_mul(t, fetched, given)), &(weft_pass_options){.retain = true});
     MUST_OK(weft_tape_status(t));
     weft_future_unref(future);
@@ -539,7 +528,7 @@ static void references(weft_agent *agent, void *arg)
     weft_tape_close(t);
     t = weft_tape_open(&(weft_tape_options){.device = here});
     weft_tensor *gradient = weft_context_ref_grad(c, x), *once = weft_mul(t, weft_add(t, x, x), given);
-    MUST(is_on(gradient, here) && is_equal(gradient, weft_add(t, once, once)));
+    MUST(gpu_is_on(gradient, here) && is_equal(gradient, weft_add(t, once, once)));
     weft_tape_close(t);
     weft_tensor_unref(gradient);
     weft_tensor_unref(given);
@@ -624,9 +613,9 @@ static weft_status run_check_rows(weft_call *call, void *user)
     }
     MUST_OK(weft_tape_status(t));
     MUST_OK(weft_context_ref_gradients(c, (weft_tensors){&table, 1}, &sum));
-    MUST(sum.rows && is_on(sum.rows, all[table_at]) && is_on(sum.values, all[table_at]));
+    MUST(sum.rows && gpu_is_on(sum.rows, all[table_at]) && gpu_is_on(sum.values, all[table_at]));
     weft_tensor *dense = weft_context_ref_grad(c, table);
-    MUST(is_on(dense, all[table_at]) && is_equal(dense, weft_tape_grad(t, here)));
+    MUST(gpu_is_on(dense, all[table_at]) && is_equal(dense, weft_tape_grad(t, here)));
     weft_context_drop_gradients(&sum, 1);
     weft_tensor_unref(dense);
     weft_tape_close(t);
@@ -705,8 +694,7 @@ static int begin(void **state)
 {
     if (weft_device_check(all[2], NULL))
         all[2] = all[1];
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *found = dlsym(library, "emulated_gpu_counts");
-    memcpy(&counts, &found, sizeof(found));
+    gpu_find("emulated_gpu_counts", &counts);
     return 0;
 }
 

@@ -11,7 +11,6 @@
 #include "tensors.h"
 #include "unit.h"
 
-#include <dlfcn.h>
 #include <string.h>
 
 enum { WORDS = 20, WIDTH = 6, CLASSES = 4, BATCH = 5 };
@@ -187,12 +186,10 @@ int main(void)
     };
     if (!gpu_is_here())
         return GPU_SKIPPED;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *found[2] = {dlsym(library, "emulated_gpu_counts"), dlsym(library, "emulated_gpu_fail")};
-    if (!found[0] || !found[1])
+    gpu_find("emulated_gpu_counts", &counts);
+    gpu_find("emulated_gpu_fail", &fail_next);
+    if (!counts || !fail_next)
         return GPU_SKIPPED;
-    memcpy(&counts, &found[0], sizeof(found[0]));
-    memcpy(&fail_next, &found[1], sizeof(found[1]));
     weft_logging_set_level(WEFT_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,6 @@
 #include "prng.h"
 #include "unit.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -412,8 +411,7 @@ static void threads_copy_at_once(void **state)
 /* Nobody polls: the driver's thread tells. */
 static void the_host_function_tells_the_end(void **state)
 {
-    const char *how = getenv("EMULATED_GPU_HOST");
-    if (how && strcmp(how, "polled") == 0)
+    if (gpu_is_polled())
         return; /* there is no thread */
     wfi_storage *device = storage_on(WFI_MEMORY_CUDA, 0, SIZE), *pinned = filled(WFI_MEMORY_PINNED, SIZE, 9);
     for (int i = 0; i < SEEDS; i++) {
@@ -564,12 +562,9 @@ int main(void)
     };
     if (!gpu_is_here())
         return GPU_SKIPPED;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *found[4] = {dlsym(library, "emulated_gpu_counts"), dlsym(library, "emulated_gpu_seed"),
-                      dlsym(library, "emulated_gpu_fail_device"), dlsym(library, "emulated_gpu_mend_device")};
-    memcpy(&counts, &found[0], sizeof(found[0]));
-    memcpy(&set_seed, &found[1], sizeof(found[1]));
-    memcpy(&fail_device, &found[2], sizeof(found[2]));
-    memcpy(&mend_device, &found[3], sizeof(found[3]));
+    gpu_find("emulated_gpu_counts", &counts);
+    gpu_find("emulated_gpu_seed", &set_seed);
+    gpu_find("emulated_gpu_fail_device", &fail_device);
+    gpu_find("emulated_gpu_mend_device", &mend_device);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

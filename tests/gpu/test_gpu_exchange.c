@@ -29,7 +29,7 @@ static weft_tensor *to(weft_tensor *tensor, weft_device device)
     weft_tensor *moved = tensor_to_device(tensor, device);
     assert_non_null(moved);
     weft_device is = weft_tensor_device(moved);
-    assert_true(is.kind == device.kind && is.index == device.index);
+    assert_true(wfi_device_equal(is, device));
     return moved;
 }
 

@@ -103,7 +103,7 @@ static void it_computes_where_its_parameters_are_moved(void **state)
         for (int step = 0; step < STEPS; step++)
             assert_true(fabs(got[step] - want[step]) < 1e-5);
         weft_device now = weft_tensor_device(weft_module_parameters(moved).items[0]);
-        assert_true(now.kind == places[i].kind && now.index == places[i].index);
+        assert_true(wfi_device_equal(now, places[i]));
         weft_module_unref(moved);
     }
 }

@@ -15,7 +15,6 @@
 #include "emulated/emulated.h"
 #include "prng.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <semaphore.h>
 #include <stdlib.h>
@@ -714,10 +713,8 @@ int main(int argc, char **argv)
     };
     if (!gpu_is_here())
         return GPU_SKIPPED;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *found[2] = {dlsym(library, "emulated_gpu_counts"), dlsym(library, "emulated_gpu_fail")};
-    memcpy(&counts, &found[0], sizeof(found[0]));
-    memcpy(&fail_next, &found[1], sizeof(found[1]));
+    gpu_find("emulated_gpu_counts", &counts);
+    gpu_find("emulated_gpu_fail", &fail_next);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

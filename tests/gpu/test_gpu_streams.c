@@ -14,7 +14,6 @@
 
 #include "emulated/emulated.h"
 
-#include <dlfcn.h>
 #include <string.h>
 
 static const weft_device gpu = {WEFT_DEVICE_CUDA, 0}, cpu = {WEFT_DEVICE_CPU, 0};
@@ -604,12 +603,9 @@ int main(void)
     };
     if (!gpu_is_here())
         return GPU_SKIPPED;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *found[4] = {dlsym(library, "emulated_gpu_counts"), dlsym(library, "emulated_gpu_forget_waits"),
-                      dlsym(library, "emulated_gpu_expect_fault"), dlsym(library, "emulated_gpu_fault")};
-    memcpy(&counts, &found[0], sizeof(found[0]));
-    memcpy(&forget_waits, &found[1], sizeof(found[1]));
-    memcpy(&expect_fault, &found[2], sizeof(found[2]));
-    memcpy(&fault, &found[3], sizeof(found[3]));
+    gpu_find("emulated_gpu_counts", &counts);
+    gpu_find("emulated_gpu_forget_waits", &forget_waits);
+    gpu_find("emulated_gpu_expect_fault", &expect_fault);
+    gpu_find("emulated_gpu_fault", &fault);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

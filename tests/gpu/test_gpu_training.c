@@ -14,7 +14,6 @@
 #include "emulated/emulated.h"
 #include "prng.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <string.h>
 
@@ -275,12 +274,9 @@ static void sparse_steps_are_those_of_the_cpu(void **state)
 
 static emulated_counts now(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *found = NULL;
-    void (*counts)(emulated_counts *) = NULL;
+    void (*counts)(emulated_counts *);
     emulated_counts out = {.live = 0}; /* of a GPU, which does not tell */
-    if (library)
-        found = dlsym(library, "emulated_gpu_counts");
-    memcpy(&counts, &found, sizeof(found));
+    gpu_find("emulated_gpu_counts", &counts);
     if (counts)
         counts(&out);
     return out;

@@ -15,7 +15,6 @@
 #include "tensors.h"
 #include "unit.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -228,8 +227,7 @@ static uint64_t simulate(uint64_t seed)
 
 static void a_simulation_is_deterministic(void **state)
 {
-    const char *how = getenv("EMULATED_GPU_HOST");
-    if (!set_seed || !how || strcmp(how, "polled") != 0)
+    if (!set_seed || !gpu_is_polled())
         return;
     (void)simulate(0); /* makes the copy streams */
     uint64_t sum = 0;
@@ -279,12 +277,9 @@ int main(void)
     };
     if (!gpu_is_here())
         return GPU_SKIPPED;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *found[4] = {dlsym(library, "emulated_gpu_counts"), dlsym(library, "emulated_gpu_fail_device"),
-                      dlsym(library, "emulated_gpu_mend_device"), dlsym(library, "emulated_gpu_seed")};
-    memcpy(&counts, &found[0], sizeof(found[0]));
-    memcpy(&fail_device, &found[1], sizeof(found[1]));
-    memcpy(&mend_device, &found[2], sizeof(found[2]));
-    memcpy(&set_seed, &found[3], sizeof(found[3]));
+    gpu_find("emulated_gpu_counts", &counts);
+    gpu_find("emulated_gpu_fail_device", &fail_device);
+    gpu_find("emulated_gpu_mend_device", &mend_device);
+    gpu_find("emulated_gpu_seed", &set_seed);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

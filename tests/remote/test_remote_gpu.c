@@ -10,7 +10,6 @@
 
 #include "emulated/emulated.h"
 
-#include <dlfcn.h>
 #include <math.h>
 
 enum { WORKERS = 3, STEPS = 3, BATCH = 8, VOCABULARY = 11, WIDE = 6, CLASSES = 4, DEVICES = 3 };
@@ -43,15 +42,9 @@ static uint64_t waits(void)
     return out.synchronisations;
 }
 
-static bool is_on(const weft_tensor *tensor, weft_device device)
-{
-    weft_device have = weft_tensor_device(tensor);
-    return have.kind == device.kind && have.index == device.index;
-}
-
 static weft_tensor *move(weft_tensor *x, weft_device device)
 {
-    weft_tensor *there = is_on(x, device) ? weft_tensor_ref(x) : tensor_to_device(x, device);
+    weft_tensor *there = gpu_is_on(x, device) ? weft_tensor_ref(x) : tensor_to_device(x, device);
     MUST(there);
     weft_tensor_unref(x);
     return there;
@@ -275,14 +268,11 @@ static void map_devices(weft_agent_options *options, void *arg)
     options->device_map_count = 2;
 }
 
-/* The simulation only with host functions that run in its own time: EMULATED_GPU_HOST=polled. */
 static void play(void (*program)(weft_agent *agent, void *arg), const scene *s, uint64_t seeds, int on_tcp)
 {
-    const char *how = getenv("EMULATED_GPU_HOST");
-    bool is_polled = how && strcmp(how, "polled") == 0;
     now = s;
     world_play(&(world){.program = program, .size = WORKERS, WORLD_FUNCTIONS(functions), .adjust = map_devices},
-               is_polled ? seeds : 0, is_polled ? 0 : on_tcp);
+               gpu_is_polled() ? seeds : 0, gpu_is_polled() ? 0 : on_tcp);
 }
 
 static void test_training(void **state)
@@ -318,7 +308,7 @@ static void without_parameters(weft_agent *agent, void *arg)
     weft_dist_backward(t, weft_sum(t, weft_remote_forward(t, relu, x, NULL)), NULL);
     MUST_OK(weft_tape_status(t));
     weft_tensor *gradient = weft_context_ref_grad(weft_tape_context(t), x);
-    MUST(is_on(gradient, all[now->at[0]]) && weft_tensor_get_f64(gradient, 5) == 1);
+    MUST(gpu_is_on(gradient, all[now->at[0]]) && weft_tensor_get_f64(gradient, 5) == 1);
     weft_tensor_unref(gradient);
     weft_tape_close(t);
     weft_tensor_unref(x);
@@ -356,7 +346,7 @@ static void with_state(weft_agent *agent, void *arg)
     MUST(states.count > 4 && again.count == states.count);
     for (size_t i = 0; i < states.count; i++) {
         weft_tensor *a = states.items[i].tensor, *b = again.items[i].tensor;
-        MUST(is_on(a, cpu) && is_on(b, cpu) && weft_tensor_nbytes(a) == weft_tensor_nbytes(b));
+        MUST(gpu_is_on(a, cpu) && gpu_is_on(b, cpu) && weft_tensor_nbytes(a) == weft_tensor_nbytes(b));
         MUST(memcmp(weft_tensor_data(a), weft_tensor_data(b), weft_tensor_nbytes(a)) == 0);
     }
     weft_optimizer_states_drop(&states);
@@ -376,8 +366,7 @@ static int begin(void **state)
 {
     if (weft_device_check(all[2], NULL))
         all[2] = all[1];
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *found = dlsym(library, "emulated_gpu_counts");
-    memcpy(&counts, &found, sizeof(found));
+    gpu_find("emulated_gpu_counts", &counts);
     return 0;
 }
 

@@ -20,12 +20,6 @@ static bool has_two(void)
     return all[2].index == 1;
 }
 
-static bool is_on(const weft_tensor *tensor, weft_device device)
-{
-    weft_device have = weft_tensor_device(tensor);
-    return have.kind == device.kind && have.index == device.index;
-}
-
 /* [count]: salt, salt + 1, ... */
 static weft_tensor *make_on(weft_device device, int64_t count, int salt)
 {
@@ -41,7 +35,7 @@ static weft_tensor *make_on(weft_device device, int64_t count, int salt)
 
 static bool holds(weft_tensor *tensor, int64_t count, int salt)
 {
-    weft_tensor *here = is_on(tensor, cpu) ? weft_tensor_ref(tensor) : tensor_to_device(tensor, cpu);
+    weft_tensor *here = gpu_is_on(tensor, cpu) ? weft_tensor_ref(tensor) : tensor_to_device(tensor, cpu);
     bool same = weft_tensor_numel(here) == count;
     for (int64_t i = 0; i < count && same; i++)
         same = ((float *)weft_tensor_data(here))[i] == (float)(i + salt);
@@ -56,15 +50,10 @@ static weft_tensor *tensor_of(weft_values *values, size_t index)
     return tensor;
 }
 
-/* Where nothing is copied before an agent asks the devices (EMULATED_GPU_HOST=polled), the test is on the simulation
- * alone; otherwise, and on a GPU, on tcp or TEST_FABRIC. */
-static bool is_simulated(void)
-{
-    return getenv("EMULATED_GPU_HOST") != NULL;
-}
+/* On the simulation, or otherwise on tcp or TEST_FABRIC. */
 static void play(const world *like, uint64_t seeds)
 {
-    world_play(like, is_simulated() ? seeds : 0, is_simulated() ? 0 : 1);
+    world_play(like, gpu_is_polled() ? seeds : 0, gpu_is_polled() ? 0 : 1);
 }
 #define ON_GPU(name, seeds, ...)                                                                                       \
     static void test_##name(void **cmocka)                                                                             \
@@ -100,7 +89,7 @@ static void echo_alone(weft_agent *agent, void *arg)
             weft_tensor *x = make_on(all[d], counts[i], (int)i);
             weft_values *got;
             MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &got));
-            MUST(is_on(tensor_of(got, 0), all[d]) && tensor_of(got, 0) != x);
+            MUST(gpu_is_on(tensor_of(got, 0), all[d]) && tensor_of(got, 0) != x);
             MUST(holds(tensor_of(got, 0), counts[i], (int)i));
             weft_values_unref(got);
             weft_tensor_unref(x);
@@ -146,7 +135,7 @@ static void mix(weft_agent *agent, void *arg)
         for (int i = 0; i < DEVICES * 3; i++) {
             int there = has_two() ? mapping->there[i % DEVICES] : i % DEVICES ? 0 : -1;
             MUST(weft_values_args(got).items[0].as.list.items[i].as.i64 == there);
-            MUST(is_on(back.items[i], all[i % DEVICES]));
+            MUST(gpu_is_on(back.items[i], all[i % DEVICES]));
             MUST(holds(back.items[i], weft_tensor_numel(sent[i]), i));
         }
         weft_values_unref(got);
@@ -290,7 +279,7 @@ static void take_item(const weft_values *item, void *arg)
     weft_tensor *x;
     MUST_OK(weft_values_get_i64(item, 0, &number));
     MUST_OK(weft_values_get_tensor(item, 1, &x));
-    MUST(number == *next && is_on(x, all[number % DEVICES]) && holds(x, counts[number % COUNTS], (int)number));
+    MUST(number == *next && gpu_is_on(x, all[number % DEVICES]) && holds(x, counts[number % COUNTS], (int)number));
     (*next)++;
 }
 
@@ -361,7 +350,7 @@ static void batch_rows(weft_agent *agent, void *arg)
     for (int i = 0; i < CALLS; i++) {
         MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
         weft_tensor *y = tensor_of((weft_values *)weft_future_values(futures[i]), 0);
-        MUST(is_on(y, all[i < CALLS / 2 ? 1 : i % DEVICES]));
+        MUST(gpu_is_on(y, all[i < CALLS / 2 ? 1 : i % DEVICES]));
         weft_tensor *here = tensor_to_device(y, cpu);
         for (int64_t k = 0; k < counts[i / 6 + 1]; k++)
             MUST(((float *)weft_tensor_data(here))[k] == (float)(2 * (k + i * rank)));
@@ -380,20 +369,20 @@ static void references(weft_agent *agent, void *arg)
         return;
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "make", WEFT_NO_VALUES, NULL, &made));
     MUST_OK(weft_rref_to_here(made, WEFT_FOREVER, &got, NULL));
-    MUST(is_on(tensor_of(got, 0), gpu) && holds(tensor_of(got, 0), 5001, 3));
+    MUST(gpu_is_on(tensor_of(got, 0), gpu) && holds(tensor_of(got, 0), 5001, 3));
     weft_values_unref(got);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(2), "sum", WEFT_VALUES(weft_of_rref(made)), NULL, &got));
-    MUST(is_on(tensor_of(got, 0), gpu) && holds(tensor_of(got, 0), 5001, 3));
+    MUST(gpu_is_on(tensor_of(got, 0), gpu) && holds(tensor_of(got, 0), 5001, 3));
     weft_values_unref(got);
     weft_tensor *x = make_on(all[2], 700, 9);
     MUST_OK(weft_rref_create(agent, weft_of_tensor(x), &own, NULL));
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "sum", WEFT_VALUES(weft_of_rref(own)), NULL, &got));
-    MUST(is_on(tensor_of(got, 0), all[2]) && holds(tensor_of(got, 0), 700, 9));
+    MUST(gpu_is_on(tensor_of(got, 0), all[2]) && holds(tensor_of(got, 0), 700, 9));
     weft_values_unref(got);
     weft_rref *kept;
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &kept));
     MUST_OK(weft_rref_to_here(kept, WEFT_FOREVER, &got, NULL));
-    MUST(is_on(tensor_of(got, 0), all[2]) && holds(tensor_of(got, 0), 700, 9));
+    MUST(gpu_is_on(tensor_of(got, 0), all[2]) && holds(tensor_of(got, 0), 700, 9));
     weft_values_unref(got);
     weft_tensor_unref(x);
     weft_rref_unref(kept);
@@ -419,7 +408,7 @@ static void to_many(weft_agent *agent, void *arg)
         for (size_t k = 0; k < 4; k++) {
             weft_args values = weft_values_args(weft_future_values(each[k]));
             MUST(values.items[0].as.list.items[0].as.i64 == (k == 1 ? 1 : 0));
-            MUST(is_on(values.items[1].as.tensors.items[0], gpu));
+            MUST(gpu_is_on(values.items[1].as.tensors.items[0], gpu));
             MUST(holds(values.items[1].as.tensors.items[0], counts[i], 4));
         }
         weft_future_unref(future);
@@ -458,7 +447,7 @@ static void no_such_device(weft_agent *agent, void *arg)
         fails_with(agent, "echo", x, WEFT_ERR_INVALID, "cuda:0 of \"worker0\" goes to cuda:40 of \"worker1\"");
         weft_values *got; /* the entry for a device that is not here does not count */
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(y)), NULL, &got));
-        MUST(is_on(tensor_of(got, 0), cpu) && holds(tensor_of(got, 0), counts[i], 0));
+        MUST(gpu_is_on(tensor_of(got, 0), cpu) && holds(tensor_of(got, 0), counts[i], 0));
         weft_values_unref(got);
         weft_tensor_unref(x);
         weft_tensor_unref(y);

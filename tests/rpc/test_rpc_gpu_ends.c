@@ -14,8 +14,6 @@
 #include "rpc/world.h"
 #include "tensors.h"
 
-#include <dlfcn.h>
-
 static void (*fail_some)(emulated_call call, uint64_t after, uint64_t times);
 static void (*fail_device)(int device);
 static void (*mend_device)(int device);
@@ -396,16 +394,9 @@ static int nothing_is_left(void **state)
 
 int main(int argc, char **argv)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    void *found[3] = {NULL};
-    if (library) {
-        found[0] = dlsym(library, "emulated_gpu_fail");
-        found[1] = dlsym(library, "emulated_gpu_fail_device");
-        found[2] = dlsym(library, "emulated_gpu_mend_device");
-    }
-    memcpy(&fail_some, &found[0], sizeof(fail_some));
-    memcpy(&fail_device, &found[1], sizeof(fail_device));
-    memcpy(&mend_device, &found[2], sizeof(mend_device));
+    gpu_find("emulated_gpu_fail", &fail_some);
+    gpu_find("emulated_gpu_fail_device", &fail_device);
+    gpu_find("emulated_gpu_mend_device", &mend_device);
     if (!fail_some || !fail_device || !mend_device)
         return GPU_SKIPPED;
     const struct CMUnitTest tests[] = {

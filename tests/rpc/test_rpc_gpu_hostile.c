@@ -15,8 +15,6 @@
 #include "rpc/world.h"
 #include "tensors.h"
 
-#include <dlfcn.h>
-
 enum { HERE = 1, NOT_THERE = 3, LAST = 64, NONE = 65 }; /* codes: cuda:0, cuda:2, cuda:63, and no device */
 enum { INLINE = INSIDE_ENCODING_INLINE, EAGER = INSIDE_ENCODING_EAGER, PULL = INSIDE_ENCODING_PULL };
 enum { PUSH = INSIDE_ENCODING_PUSH, ADDRESS = 17 }; /* ADDRESS: bytes that follow PULL and EAGER */
@@ -402,8 +400,7 @@ static int nothing_is_left(void **cmocka)
 
 int main(int argc, char **argv)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW), *found = library ? dlsym(library, "emulated_gpu_counts") : NULL;
-    memcpy(&read_counts, &found, sizeof(read_counts));
+    gpu_find("emulated_gpu_counts", &read_counts);
     if (!read_counts)
         return GPU_SKIPPED;
     const struct CMUnitTest tests[] = {
