@@ -17,7 +17,7 @@
 #define LIMIT_S 120 /* of one program, its start included */
 #define OUTPUT_MOST (64 << 10)
 
-enum { TORCH, GLOO, MPI };
+enum { TORCH, GLOO, MPI, PYTHON };
 
 static bool is(const result *r, const char *measure, const char *what)
 {
@@ -43,16 +43,18 @@ static const struct {
 } programs[PEERS] = {
     [TORCH] = {"PyTorch", "python3-torch", "tcp", "default", is_call, {LATENCY, RATE}},
     [GLOO] = {"Gloo", "python3-torch", "tcp", "tcp", is_reduced, {COLLECTIVES, COLLECTIVES}},
+    [PYTHON] = {"weft in Python", "python3-weft", "tcp", "the same", is_call, {LATENCY, RATE}},
     [MPI] = {"Open MPI", "openmpi-bin libopenmpi-dev", "tcp", "its choice", is_reduced, {COLLECTIVES, COLLECTIVES}},
 };
 
 struct peers {
     helper helper;
     task_end *to;
-    bool is_tcp;        /* weft is measured over tcp */
-    bool has[PEERS];    /* found, and has not failed */
-    const char *python; /* that has PyTorch */
-    char torch_rpc[1024], torch_allreduce[1024], mpi_allreduce[1024];
+    bool is_tcp;               /* weft is measured over tcp */
+    bool has[PEERS];           /* found, and has not failed */
+    char fabrics[64];          /* over which weft is measured */
+    const char *python[PEERS]; /* that has the peer's package */
+    char program[PEERS][1024]; /* of weft's tree */
     session running[PEERS];
     int workers[PEERS]; /* of the running programs */
     char out[OUTPUT_MOST];
@@ -65,13 +67,16 @@ static bool start(peers *p, int which, int workers)
     char count[16];
     snprintf(count, sizeof(count), "%d", workers);
     const char *yields = workers > sysconf(_SC_NPROCESSORS_ONLN) ? "1" : "0"; /* its processes spin while they wait */
-    const char *torch[] = {p->python, p->torch_rpc, "--transport", p->is_tcp ? "tcp" : "default", NULL};
-    const char *gloo[] = {p->python, p->torch_allreduce, "--processes", count, NULL};
-    const char *mpi[] = {"mpirun", "-n",       count,   "--oversubscribe",     "--bind-to", "none",           "--mca",
-                         "plm",    "isolated", "--mca", "mpi_yield_when_idle", yields,      p->mpi_allreduce, NULL};
+    const char *command[PEERS][16] = {
+        [TORCH] = {p->python[TORCH], p->program[TORCH], "--transport", p->is_tcp ? "tcp" : "default"},
+        [GLOO] = {p->python[GLOO], p->program[GLOO], "--processes", count},
+        [MPI] = {"mpirun", "-n", count, "--oversubscribe", "--bind-to", "none", "--mca", "plm", "isolated", "--mca",
+                 "mpi_yield_when_idle", yields, p->program[MPI]},
+        [PYTHON] = {p->python[PYTHON], p->program[PYTHON], "--fabric", p->fabrics},
+    };
     session_close(&p->running[which]);
     p->workers[which] = workers;
-    return session_open(&p->running[which], which == TORCH ? torch : which == GLOO ? gloo : mpi);
+    return session_open(&p->running[which], command[which]);
 }
 
 /* Executes an order. Starts the program, unless it runs with this number of workers. */
@@ -115,12 +120,12 @@ static int run(int fd, void *arg)
 
 /* ---- In this process -------------------------------------------------------------------------------------------- */
 
-/* The first Python that has torch; NULL: none. */
-static const char *python_with_torch(peers *p)
+/* The first Python that has the peer's module; NULL: none. */
+static const char *python_with(peers *p, const char *import)
 {
     static const char *const pythons[] = {"python3", "/usr/bin/python3"};
     for (size_t i = 0; i < 2; i++) {
-        const char *probe[] = {pythons[i], "-c", "import torch", NULL};
+        const char *probe[] = {pythons[i], "-c", import, NULL};
         if (command_run(probe, 60, p->out, sizeof(p->out)))
             return pythons[i];
     }
@@ -131,22 +136,21 @@ static bool find(peers *p, int which)
 {
     if (which == MPI)
         return command_exists("mpirun");
-    p->python = p->python ? p->python : python_with_torch(p);
-    return p->python;
+    if (which == GLOO && p->python[TORCH])
+        p->python[GLOO] = p->python[TORCH];
+    else
+        p->python[which] = python_with(p, which == PYTHON ? "import weft" : "import torch");
+    return p->python[which];
 }
 
 /* The program of weft's tree that a peer needs. */
 static bool find_own(peers *p, int which)
 {
-    switch (which) {
-    case TORCH:
-        return command_own_file("../share/weft/peers/torch_rpc.py", p->torch_rpc, sizeof(p->torch_rpc));
-    case GLOO:
-        return command_own_file("../share/weft/peers/torch_allreduce.py", p->torch_allreduce,
-                                sizeof(p->torch_allreduce));
-    default:
-        return command_own_file("mpi_allreduce", p->mpi_allreduce, sizeof(p->mpi_allreduce));
-    }
+    static const char *const paths[PEERS] = {[TORCH] = "../share/weft/peers/torch_rpc.py",
+                                             [GLOO] = "../share/weft/peers/torch_allreduce.py",
+                                             [MPI] = "mpi_allreduce",
+                                             [PYTHON] = "../share/weft/peers/weft_rpc.py"};
+    return command_own_file(paths[which], p->program[which], sizeof(p->program[which]));
 }
 
 peers *peers_open(const settings *o, const char *fabrics, task_end *to)
@@ -158,6 +162,7 @@ peers *peers_open(const settings *o, const char *fabrics, task_end *to)
         return NULL;
     p->to = to;
     p->is_tcp = strcmp(fabrics, "tcp") == 0;
+    text_copy(p->fabrics, sizeof(p->fabrics), fabrics);
     for (int i = 0; i < PEERS; i++) {
         const int *needs = programs[i].measurements;
         if (!o->wanted[needs[0]] && !o->wanted[needs[1]])

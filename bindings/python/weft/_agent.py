@@ -1,0 +1,572 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents, functions that others call, calls, and remote references."""
+import atexit
+import collections
+import itertools
+import logging
+import math
+import os
+import sys
+import threading
+import weakref
+
+from weft._errors import Error, Status, check, error_of
+from weft._future import Future
+from weft._library import NULL, Process, ffi, lib
+from weft._tensor import Lent, Tensor
+from weft._value import Values, landing, result_of, value_of
+from weft._wait import interruptible
+
+_log = logging.getLogger("weft")
+WorkerInfo = collections.namedtuple("WorkerInfo", "name id")
+
+# ---- Functions ----
+
+_names = weakref.WeakKeyDictionary()  # callable -> name
+_registered = {}  # name -> (number, callable)
+_by_number = {}
+_numbers = itertools.count(1)
+_agents = []  # that are open
+_lock = threading.Lock()
+_serving = threading.local()
+
+
+def _module_of(function):
+    """The name of its module; of the script that runs, the name by which others would import it."""
+    if function.__module__ != "__main__":
+        return function.__module__
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec:
+        return spec.parent if spec.name.endswith("__main__") and spec.parent else spec.name
+    return os.path.splitext(os.path.basename(getattr(main, "__file__", "__main__")))[0]
+
+
+def function(target=None, *, name=None, ordered=False):
+    """Makes a function callable by other workers, under its name: module.qualname, or `name`. Use it as a decorator:
+
+        @weft.function
+        def scale(x, factor): ...
+
+    The function gets values of weft (tensors are weft.Tensor), and returns one, None, or a tuple. It runs on a thread of weft.
+    ordered: the calls of one caller run one after another."""
+
+    def register(target):
+        if not callable(target):
+            raise TypeError(f"{target!r} cannot be called")
+        known = name or f"{_module_of(target)}.{target.__qualname__}"
+        if not 1 <= len(known.encode()) <= 127:
+            raise ValueError(f"the name {known!r} has not 1 to 127 bytes: give the function a name=")
+        with _lock:
+            if known in _registered:
+                raise ValueError(f"a function {known!r} is registered already")
+            number = next(_numbers)
+            spec = (number, target, known, lib.WEFT_FUNCTION_ORDERED if ordered else 0)
+            for agent in _agents:
+                out, kept = _specs([spec])
+                check(lib.weft_agent_register_sized(agent._live(), out, ffi.sizeof("weft_function")))
+                del kept
+            _registered[known] = spec
+            _by_number[number] = target
+            _names[target] = known
+        return target
+
+    return register if target is None else register(target)
+
+
+def name_of(target):
+    """The registered name of a function, as bytes for C."""
+    if isinstance(target, str):
+        return target.encode()
+    try:
+        known = _names.get(target)
+    except TypeError:
+        known = None
+    if known is None:
+        raise TypeError(
+            f"{getattr(target, '__qualname__', repr(target))} is not registered: put @weft.function before it, or pass the name of "
+            "the other worker's function; code does not travel"
+        )
+    return known.encode()
+
+
+def _specs(functions):
+    out = ffi.new("weft_function[]", len(functions) or 1)
+    kept = [out]
+    for i, (number, _, known, flags) in enumerate(functions):
+        text = ffi.new("char[]", known.encode())
+        kept.append(text)
+        out[i].name, out[i].run, out[i].user, out[i].flags = text, _run, ffi.cast("void *", number), flags
+        out[i].takes[0] = out[i].gives[0] = lib.WEFT_TYPE_REST
+    return out, kept
+
+
+def _arguments(call):
+    out = []
+    value = ffi.new("weft_value *")
+    for i in range(lib.weft_call_count(call)):
+        kind = value.type = lib.weft_call_type(call, i)
+        if kind == lib.WEFT_TYPE_TENSOR:
+            value.as_.tensor = lib.weft_call_tensor(call, i)
+        elif kind == lib.WEFT_TYPE_F64:
+            value.as_.f64 = lib.weft_call_f64(call, i)
+        elif kind == lib.WEFT_TYPE_I64:
+            value.as_.i64 = lib.weft_call_i64(call, i)
+        elif kind == lib.WEFT_TYPE_BOOL:
+            value.as_.boolean = lib.weft_call_bool(call, i)
+        elif kind == lib.WEFT_TYPE_STRING:
+            value.as_.bytes.data = text = lib.weft_call_string(call, i)
+            value.as_.bytes.size = len(ffi.string(text))
+        elif kind == lib.WEFT_TYPE_BYTES:
+            size = ffi.new("size_t *")
+            value.as_.bytes.data = lib.weft_call_bytes(call, i, size)
+            value.as_.bytes.size = size[0]
+        elif kind == lib.WEFT_TYPE_TENSORS:
+            value.as_.tensors = lib.weft_call_tensors(call, i)
+        elif kind == lib.WEFT_TYPE_LIST:
+            value.as_.list = lib.weft_call_list(call, i)
+        elif kind == lib.WEFT_TYPE_RREF:
+            value.as_.rref = lib.weft_call_rref(call, i)
+        out.append(value_of(value, RRef._of))
+    return out
+
+
+def _give(call, result):
+    items = () if result is None else result if isinstance(result, tuple) else (result,)
+    try:
+        values = Values(items, "result")
+    except TypeError:
+        if len(items) != 1:
+            raise
+        _give_object(call, result)
+        return
+    lib.weft_call_give(call, values.args)
+    values.release()
+
+
+def _give_object(call, thing):
+    """An object that is no value: only remote() can have it."""
+    lib.weft_call_give_object_sized(call, _object_type, ffi.sizeof("weft_object_type"), _object(thing))
+
+
+_CODES = {TypeError: Status.TYPE, MemoryError: Status.MEMORY, TimeoutError: Status.TIMEOUT, NotImplementedError: Status.UNSUPPORTED}
+
+
+@ffi.callback("weft_handler_fn", error=int(Status.SYSTEM))
+def _run(call, user):
+    """A handler, on a thread of weft's executor."""
+    target = _by_number[int(ffi.cast("uintptr_t", user))]
+    before = getattr(_serving, "call", NULL)
+    _serving.call = call
+    try:
+        _give(call, target(*_arguments(call)))
+        return 0
+    except BaseException as error:
+        status = error.status if isinstance(error, Error) else _CODES.get(type(error), Status.INVALID)
+        kind = type(error)
+        named = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        _log.warning("%s failed: %s", _names.get(target, "?"), error, exc_info=True)
+        lib.weft_call_fail(call, int(status) or -1, b"%s", ffi.new("char[]", f"{named}: {error}".encode()))
+        return int(status) or -1
+    finally:
+        _serving.call = before
+
+
+# ---- References ----
+
+
+_object_name = ffi.new("char[]", b"Python object")
+_object_type = ffi.new("weft_object_type *", {"name": _object_name, "drop": Lent.drop})
+
+
+def _object(thing):
+    return Lent.add(thing, named=True)
+
+
+class RRef:
+    """A counted handle to a value on one worker, its owner. RRef(value) makes one for a value of this worker, or for any object,
+    which never leaves it. remote() makes one for the result of a call."""
+
+    __slots__ = ("_rref", "_process", "__weakref__")
+
+    def __init__(self, value, agent=None):
+        agent = agent or default_agent()
+        out = ffi.new("weft_rref **")
+        error = ffi.new("weft_error **")
+        try:
+            values = Values((value,), "value")
+        except TypeError:
+            status = lib.weft_rref_create_typed_sized(
+                agent._live(), _object_type, ffi.sizeof("weft_object_type"), _object(value), out, error
+            )
+        else:
+            status = lib.weft_rref_create(agent._live(), values.args.items[0], out, error)
+            values.release()
+        check(status, error)
+        self._rref, self._process = out[0], Process.number
+
+    @classmethod
+    def _of(cls, handle):
+        """Takes over a reference."""
+        self = cls.__new__(cls)
+        self._rref, self._process = handle, Process.number
+        return self
+
+    def __del__(self, unref=lib.weft_rref_unref, process=Process):
+        if getattr(self, "_process", None) == process.number:
+            unref(self._rref)
+
+    def _live(self):
+        if self._process != Process.number:
+            raise RuntimeError("this reference was made before a fork()")
+        return self._rref
+
+    def owner(self):
+        """The rank of the owner."""
+        return lib.weft_rref_owner(self._live())
+
+    def is_owner(self):
+        return lib.weft_rref_is_owner(self._live())
+
+    def confirmed_by_owner(self):
+        return lib.weft_rref_confirmed(self._live())
+
+    def to_here(self, timeout=None):
+        """A copy of the value; on the owner the value itself."""
+        return self.to_here_async(timeout).wait()
+
+    def to_here_async(self, timeout=None):
+        out = ffi.new("weft_future **")
+        check(lib.weft_rref_to_here_async(self._live(), _ms(timeout), out))
+        return Future(out[0], _first)
+
+    def created(self):
+        """A future that is done when the value exists."""
+        handle = lib.weft_rref_created(self._live())
+        if handle == NULL:
+            raise MemoryError("no memory for a future")
+        return Future(handle, lambda _: None)
+
+    def local_value(self, timeout=None):
+        """The value or object itself, on the owner."""
+        if not self.is_owner():
+            raise Error(Status.STATE, f"the owner of this reference is rank {self.owner()}: use to_here()")
+        self.created().wait(timeout)
+        out = ffi.new("void **")
+        if lib.weft_rref_local_object(self._live(), out) == 0:
+            return Lent.named(out[0])
+        value = ffi.new("weft_value *")
+        check(lib.weft_rref_local_value(self._live(), 0, value))
+        return value_of(value, RRef._of)
+
+    def rpc_async(self, func, args=(), timeout=None):
+        """Calls a function on the owner, with this reference as its first argument."""
+        out = ffi.new("weft_future **")
+        with _Start(args, timeout) as start:
+            status = lib.weft_rref_rpc_async_sized(self._live(), name_of(func), start.args, start.options, start.size, out)
+        start.check(status)
+        return Future(out[0], _results)
+
+    def rpc_sync(self, func, args=(), timeout=None):
+        return self.rpc_async(func, args, timeout).wait()
+
+    def remote(self, func, args=(), timeout=None):
+        out = ffi.new("weft_rref **")
+        with _Start(args, timeout) as start:
+            status = lib.weft_rref_rpc_remote_sized(self._live(), name_of(func), start.args, start.options, start.size, out)
+        start.check(status)
+        return RRef._of(out[0])
+
+
+# ---- Calls ----
+
+
+def _ms(seconds):
+    """0: the default; -1: no limit."""
+    if seconds is None:
+        return 0
+    if seconds == math.inf:
+        return -1
+    if seconds <= 0:
+        raise ValueError(f"a timeout of {seconds} s: give seconds above 0, or None for the default, or math.inf for none")
+    return max(1, math.ceil(seconds * 1000))
+
+
+def _results(handle):
+    return result_of(lib.weft_values_args(lib.weft_future_values(handle)), RRef._of)
+
+
+def _first(handle):
+    return value_of(lib.weft_values_args(lib.weft_future_values(handle)).items[0], RRef._of)
+
+
+class _Start:
+    """What C needs to start a call."""
+
+    __slots__ = ("_values", "args", "options", "size", "kept", "_error")
+
+    def __init__(self, args, timeout, land=None):
+        if not isinstance(args, (tuple, list)):
+            raise TypeError(f"args is a {type(args).__name__}: give a tuple")
+        self._values = Values(args)
+        self.args = self._values.args
+        self.kept = None
+        parent = getattr(_serving, "call", NULL)
+        self._error = error = ffi.new("weft_error **")
+        self.options = options = ffi.new("weft_rpc_options *")
+        self.size = _OPTIONS
+        options.error = error
+        options.wait_for_room = True
+        if timeout is not None:
+            options.timeout_ms = _ms(timeout)
+        if parent != NULL:
+            options.parent = parent
+        if land is not None:
+            items, self.kept = landing(land)
+            options.land.items, options.land.count = items, len(self.kept)
+            self.kept.append(items)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._values.release()
+
+    def check(self, status):
+        check(status, self._error)
+
+
+_OPTIONS = ffi.sizeof("weft_rpc_options")
+
+
+def _target(to):
+    if isinstance(to, int):
+        return (to, NULL, 0), None
+    if isinstance(to, WorkerInfo):
+        return (to.id, NULL, 0), None
+    if isinstance(to, str):
+        text = ffi.new("char[]", to.encode())
+        return (-1, text, 0), text
+    raise TypeError(f"{to!r} is no worker: give a rank, a name or a WorkerInfo")
+
+
+# ---- Agents ----
+
+
+class Agent:
+    """This process's membership of a job. It opens when all workers of the job have opened theirs. Rank, world size and the address
+    of rank 0 come from the launcher (weft-run, mpirun, srun) or from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, if they are not
+    given. Times are in seconds; the other options are those of weft_agent_options in weft/agent.h."""
+
+    def __init__(self, name=None, rank=None, world_size=None, *, secret=None, call_timeout=None, rendezvous_timeout=None,
+                 death_timeout=None, **options):
+        kept = []
+
+        def text(value):
+            kept.append(ffi.new("char[]", os.fspath(value).encode()))
+            return kept[-1]
+
+        want = ffi.new("weft_agent_options *")
+        if (rank is None) != (world_size is None):
+            raise ValueError("give rank and world_size, or neither")
+        if rank is not None:
+            want.has_rank, want.rank, want.world_size = True, rank, world_size
+        if name is not None:
+            want.name = text(name)
+        if secret is not None:
+            kept.append(ffi.from_buffer(secret))
+            want.secret, want.secret_size = kept[-1], len(secret)
+        want.call_timeout_ms, want.rendezvous_timeout_ms = _ms(call_timeout), _ms(rendezvous_timeout)
+        want.death_timeout_ms = _ms(death_timeout)
+        for key, value in options.items():
+            if key not in _SIMPLE:
+                raise TypeError(f"Agent has no option {key!r}: there are {', '.join(sorted(_SIMPLE))}")
+            setattr(want, key, text(value) if isinstance(value, (str, os.PathLike)) else value)
+        out = ffi.new("weft_agent **")
+        error = ffi.new("weft_error **")
+        sizes = [ffi.sizeof(one) for one in ("weft_agent_options", "weft_function", "weft_bootstrap")]
+        self._handle, self._process = NULL, Process.number
+        with _lock:
+            want.functions, kept_functions = _specs(list(_registered.values()))
+            want.function_count = len(_registered)
+            known = set(_registered)
+        abandoned = []
+
+        def open_it():
+            status = lib.weft_agent_open_sized(want, *sizes, out, error)
+            if abandoned and status == 0:
+                lib.weft_agent_stop(out[0])
+            return status
+
+        try:
+            status = interruptible(open_it)
+        except BaseException:
+            abandoned.append((kept, kept_functions))
+            raise
+        check(status, error)
+        self._handle = out[0]
+        with _lock:
+            _agents.append(self)
+            late = [spec for known_name, spec in _registered.items() if known_name not in known]
+        for spec in late:
+            more, kept_more = _specs([spec])
+            check(lib.weft_agent_register_sized(self._handle, more, ffi.sizeof("weft_function")))
+            del kept_more
+
+    def _live(self):
+        if self._process != Process.number:
+            raise RuntimeError("this agent belongs to the parent of this process: open one after fork()")
+        if self._handle == NULL:
+            raise Error(Status.CLOSED, "the agent is closed")
+        return self._handle
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.close()
+        else:
+            self.stop()
+
+    @property
+    def rank(self):
+        return lib.weft_agent_rank(self._live())
+
+    @property
+    def world_size(self):
+        return lib.weft_agent_world_size(self._live())
+
+    @property
+    def name(self):
+        return self.worker_name(self.rank)
+
+    def worker_name(self, rank):
+        """The name of a worker; None if there is none of that rank."""
+        found = lib.weft_agent_name(self._live(), rank)
+        return None if found == NULL else ffi.string(found).decode()
+
+    def find(self, name):
+        """The rank of the living worker with that name; None if there is none."""
+        rank = lib.weft_agent_find(self._live(), name.encode())
+        return None if rank < 0 else rank
+
+    def get_worker_info(self, name=None):
+        rank = self.rank if name is None else self.find(name)
+        if rank is None:
+            raise Error(Status.NOT_FOUND, f"no living worker has the name {name!r}")
+        return WorkerInfo(name or self.name, rank)
+
+    def rpc_async(self, to, func, args=(), timeout=None, land=None):
+        """Calls a function of the worker `to` (a rank or a name), and returns a Future. func: its name, or a function that is
+        registered here under the same name. land: writable arrays for the tensors of the result."""
+        out = ffi.new("weft_future **")
+        name = name_of(func)
+        target, text = _target(to)
+        with _Start(args, timeout, land) as start:
+            status = lib.weft_rpc_async_sized(self._live(), target, name, start.args, start.options, start.size, out)
+        start.check(status)
+        return Future(out[0], _results, start.kept)
+
+    def rpc_sync(self, to, func, args=(), timeout=None, land=None):
+        """The same, and waits for the result."""
+        return self.rpc_async(to, func, args, timeout, land).wait()
+
+    def remote(self, to, func, args=(), timeout=None):
+        """Calls a function whose result stays on the worker that runs it, and returns an RRef to it at once."""
+        out = ffi.new("weft_rref **")
+        name = name_of(func)
+        target, text = _target(to)
+        with _Start(args, timeout) as start:
+            status = lib.weft_rpc_remote_sized(self._live(), target, name, start.args, start.options, start.size, out)
+        start.check(status)
+        return RRef._of(out[0])
+
+    def serve(self):
+        """Serves calls until all workers are done: each has closed its agent, or serves too."""
+        agent = self._live()
+        check(interruptible(lambda: lib.weft_agent_serve(agent, -1), lambda: lib.weft_agent_wake(agent)))
+
+    def _end(self):
+        agent, self._handle = self._live(), NULL
+        with _lock:
+            _agents.remove(self)
+        return agent
+
+    def close(self):
+        """Leaves the job when it needs this worker no longer. Serves calls meanwhile."""
+        agent = self._end()
+        check(interruptible(lambda: lib.weft_agent_close(agent, -1), lambda: lib.weft_agent_stop(agent)))
+
+    def stop(self):
+        """Leaves the job at once: calls in flight fail. Waits for functions that run here."""
+        agent = self._end()
+        lib.weft_agent_stop(agent)
+
+
+_SIMPLE = {"elastic", "leaks_fail", "master_addr", "master_port", "fabric", "iface", "ports", "threads", "no_binding",
+           "queue_limit_bytes", "memory_budget_bytes", "trace_file", "metrics_file"}
+
+_default = [None]
+
+
+def default_agent():
+    """The agent that init_rpc() opened."""
+    agent = _default[0]
+    if agent is None:
+        raise Error(Status.STATE, "there is no agent: call weft.init_rpc() first")
+    return agent
+
+
+def init_rpc(name=None, rank=None, world_size=None, **options):
+    """Opens the agent that the functions of this module use. The options are those of weft.Agent."""
+    if _default[0] is not None:
+        raise Error(Status.STATE, "init_rpc() was called already")
+    _default[0] = Agent(name, rank, world_size, **options)
+    return _default[0]
+
+
+def shutdown(graceful=True):
+    """Closes the agent of init_rpc(), when all workers have called it. graceful=False: at once."""
+    agent = default_agent()
+    _default[0] = None
+    if graceful:
+        agent.close()
+    else:
+        agent.stop()
+
+
+def rpc_sync(to, func, args=(), timeout=None, land=None):
+    return default_agent().rpc_async(to, func, args, timeout, land).wait()
+
+
+def rpc_async(to, func, args=(), timeout=None, land=None):
+    return default_agent().rpc_async(to, func, args, timeout, land)
+
+
+def remote(to, func, args=(), timeout=None):
+    return default_agent().remote(to, func, args, timeout)
+
+
+def get_worker_info(name=None):
+    return default_agent().get_worker_info(name)
+
+
+def _exit():
+    """Before the interpreter ends: afterwards no thread of weft may run Python."""
+    for agent in list(_agents):
+        if agent._process == Process.number and agent._handle != NULL:
+            agent.stop()
+
+
+def _forked():
+    global _lock
+    _lock = threading.Lock()
+    _agents.clear()
+    _default[0] = None
+    _serving.call = NULL
+
+
+atexit.register(_exit)
+os.register_at_fork(after_in_child=_forked)
+__all__ = ["Agent", "RRef", "WorkerInfo", "Tensor", "error_of"]
