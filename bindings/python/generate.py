@@ -16,7 +16,9 @@ import tempfile
 
 HEADERS = ("weft.h", "job.h")
 STANDARD = ("stdbool.h", "stddef.h", "stdint.h", "stdio.h")  # cffi knows their types
-PYTHON_NAMES = {"as": "as_", "from": "from_"}  # fields whose names are keywords
+# A weft_value as a parameter: libffi passes no unions. Structs of more than 16 bytes are passed alike, whatever is in them.
+BY_VALUE = "typedef struct { int64_t words[3]; } weft_value_words;\n"
+PYTHON_NAMES = {"as": "as_"}  # fields whose names are keywords
 
 
 def preprocess(include):
@@ -50,7 +52,7 @@ def constants(include):
     for name in sorted(os.listdir(f"{include}/weft")):
         if name.endswith(".h"):
             with open(f"{include}/weft/{name}", encoding="utf-8") as file:
-                found.update(re.findall(r"^#define (WEFT_\w+) \(?(-?\d+)\)?(?:\s*/\*.*)?$", file.read(), re.M))
+                found.update(re.findall(r"^#define (WEFT_\w+) (?:U?INT64_C)?\(?(-?\d+)\)?(?:\s*/\*.*)?$", file.read(), re.M))
     return "".join(f"#define {name} {value}\n" for name, value in found.items())
 
 
@@ -65,7 +67,7 @@ def write_declarations(include, out):
 
     ffi = cffi.FFI()
     ffi.set_source("weft._declarations", None)
-    ffi.cdef(constants(include) + for_python(preprocess(include)))
+    ffi.cdef(constants(include) + for_python(preprocess(include)) + BY_VALUE)
     ffi.emit_python_code(out)
 
 

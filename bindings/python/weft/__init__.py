@@ -29,12 +29,15 @@ from weft._agent import (
 )
 from weft._errors import Cancelled, Error, PeerError, RemoteError, Status, Timeout
 from weft._future import Future
+from weft._file import load, save
+from weft._group import Group
 from weft._library import ffi as _ffi
 from weft._library import lib as _lib
 from weft._tensor import Tensor, tensor, zeros
 
 __version__ = _ffi.string(_lib.weft_version()).decode()
 __all__ = [
-    "Agent", "Cancelled", "Error", "Future", "PeerError", "RRef", "RemoteError", "Status", "Tensor", "Timeout", "WorkerInfo",
-    "default_agent", "function", "get_worker_info", "init_rpc", "remote", "rpc_async", "rpc_sync", "shutdown", "tensor", "zeros",
+    "Agent", "Cancelled", "Error", "Future", "Group", "PeerError", "RRef", "RemoteError", "Status", "Tensor", "Timeout",
+    "WorkerInfo", "default_agent", "function", "get_worker_info", "init_rpc", "load", "remote", "rpc_async", "rpc_sync", "save", "shutdown",
+    "tensor", "zeros",
 ]

@@ -10,10 +10,10 @@ import sys
 import threading
 import weakref
 
-from weft._errors import Error, Status, check, error_of
+from weft._errors import Error, Status, check
 from weft._future import Future
 from weft._library import NULL, Process, ffi, lib
-from weft._tensor import Lent, Tensor
+from weft._tensor import Lent
 from weft._value import Values, landing, result_of, value_of
 from weft._wait import interruptible
 
@@ -138,15 +138,10 @@ def _give(call, result):
     except TypeError:
         if len(items) != 1:
             raise
-        _give_object(call, result)
+        lib.weft_call_give_object_sized(call, *_object(result))  # only remote() can have it
         return
     lib.weft_call_give(call, values.args)
     values.release()
-
-
-def _give_object(call, thing):
-    """An object that is no value: only remote() can have it."""
-    lib.weft_call_give_object_sized(call, _object_type, ffi.sizeof("weft_object_type"), _object(thing))
 
 
 _CODES = {TypeError: Status.TYPE, MemoryError: Status.MEMORY, TimeoutError: Status.TIMEOUT, NotImplementedError: Status.UNSUPPORTED}
@@ -175,12 +170,17 @@ def _run(call, user):
 # ---- References ----
 
 
-_object_name = ffi.new("char[]", b"Python object")
-_object_type = ffi.new("weft_object_type *", {"name": _object_name, "drop": Lent.drop})
+_rref_create = ffi.cast("int (*)(weft_agent *, weft_value_words, weft_rref **, weft_error **)", lib.weft_rref_create)
+_types = {}  # name of a class -> its weft_object_type and the name for C
 
 
 def _object(thing):
-    return Lent.add(thing, named=True)
+    """The weft_object_type, its size, and the object, for C."""
+    name = type(thing).__qualname__
+    if name not in _types:
+        text = ffi.new("char[]", name.encode())
+        _types[name] = ffi.new("weft_object_type *", {"name": text, "drop": Lent.drop}), text
+    return _types[name][0], ffi.sizeof("weft_object_type"), Lent.add(thing, named=True)
 
 
 class RRef:
@@ -196,11 +196,10 @@ class RRef:
         try:
             values = Values((value,), "value")
         except TypeError:
-            status = lib.weft_rref_create_typed_sized(
-                agent._live(), _object_type, ffi.sizeof("weft_object_type"), _object(value), out, error
-            )
+            status = lib.weft_rref_create_typed_sized(agent._live(), *_object(value), out, error)
         else:
-            status = lib.weft_rref_create(agent._live(), values.args.items[0], out, error)
+            words = ffi.cast("weft_value_words *", values.args.items)[0]
+            status = _rref_create(agent._live(), words, out, error)
             values.release()
         check(status, error)
         self._rref, self._process = out[0], Process.number
@@ -487,21 +486,26 @@ class Agent:
         agent = self._live()
         check(interruptible(lambda: lib.weft_agent_serve(agent, -1), lambda: lib.weft_agent_wake(agent)))
 
-    def _end(self):
-        agent, self._handle = self._live(), NULL
+    def _end(self, run):
+        agent = self._live()
+        if getattr(_serving, "call", NULL) != NULL:
+            raise Error(Status.DEADLOCK, "a function that others called cannot end the agent")
         with _lock:
+            if self not in _agents:
+                raise Error(Status.STATE, "another thread ends the agent")
             _agents.remove(self)
-        return agent
+        try:  # functions that run here may use it meanwhile
+            return interruptible(lambda: run(agent), lambda: lib.weft_agent_stop(agent))
+        finally:
+            self._handle = NULL
 
     def close(self):
         """Leaves the job when it needs this worker no longer. Serves calls meanwhile."""
-        agent = self._end()
-        check(interruptible(lambda: lib.weft_agent_close(agent, -1), lambda: lib.weft_agent_stop(agent)))
+        check(self._end(lambda agent: lib.weft_agent_close(agent, -1)))
 
     def stop(self):
         """Leaves the job at once: calls in flight fail. Waits for functions that run here."""
-        agent = self._end()
-        lib.weft_agent_stop(agent)
+        self._end(lib.weft_agent_stop)
 
 
 _SIMPLE = {"elastic", "leaks_fail", "master_addr", "master_port", "fabric", "iface", "ports", "threads", "no_binding",
@@ -511,7 +515,12 @@ _default = [None]
 
 
 def default_agent():
-    """The agent that init_rpc() opened."""
+    """The agent that init_rpc() opened; in a function that another worker called, the agent that serves it."""
+    call = getattr(_serving, "call", NULL)
+    if call != NULL:
+        agent = Agent.__new__(Agent)
+        agent._handle, agent._process = lib.weft_call_agent(call), Process.number
+        return agent
     agent = _default[0]
     if agent is None:
         raise Error(Status.STATE, "there is no agent: call weft.init_rpc() first")
@@ -555,8 +564,7 @@ def get_worker_info(name=None):
 def _exit():
     """Before the interpreter ends: afterwards no thread of weft may run Python."""
     for agent in list(_agents):
-        if agent._process == Process.number and agent._handle != NULL:
-            agent.stop()
+        lib.weft_agent_stop(agent._handle)
 
 
 def _forked():
@@ -569,4 +577,3 @@ def _forked():
 
 atexit.register(_exit)
 os.register_at_fork(after_in_child=_forked)
-__all__ = ["Agent", "RRef", "WorkerInfo", "Tensor", "error_of"]

@@ -27,7 +27,7 @@ def _load():
         try:
             found = ffi.dlopen(path)
             version = found.weft_version_number()
-        except (OSError, AttributeError) as error:
+        except (OSError, AttributeError, ffi.error) as error:
             reasons.append(f"{path}: {error}")
             continue
         wanted = found.WEFT_VERSION_MAJOR * 10000 + found.WEFT_VERSION_MINOR * 100

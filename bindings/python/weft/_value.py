@@ -6,8 +6,7 @@ the buffer protocol), weft.RRef, and lists and tuples of these. A list of tensor
 """
 import sys
 
-from weft._errors import check
-from weft._library import NULL, ffi, lib
+from weft._library import ffi, lib
 from weft._tensor import Tensor, handle_of, is_tensor
 
 (
@@ -70,6 +69,8 @@ class Values:
         elif item is None:
             value.type = NULL_TYPE
         elif isinstance(item, str):
+            if "\0" in item:
+                raise TypeError("a str with the character NUL: send bytes")
             self._bytes(value, STRING, item.encode())
         elif isinstance(item, (bytes, bytearray)):
             self._bytes(value, BYTES, item)
@@ -166,12 +167,3 @@ def landing(places):
             raise TypeError(f"landing place {i}: {error}") from None
     items = ffi.new("weft_tensor *[]", [one._handle for one in handles])
     return items, handles
-
-
-def check_null(pointer, what):
-    if pointer == NULL:
-        raise MemoryError(f"no memory for {what}")
-    return pointer
-
-
-__all__ = ["Values", "value_of", "values_of", "result_of", "landing", "check", "check_null"]
