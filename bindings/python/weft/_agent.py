@@ -15,6 +15,7 @@ from weft._future import Future
 from weft._library import NULL, Process, ffi, lib
 from weft._tensor import Lent
 from weft._value import Values, landing, result_of, value_of
+from weft import _wait
 from weft._wait import interruptible
 
 _log = logging.getLogger("weft")
@@ -494,10 +495,14 @@ class Agent:
             if self not in _agents:
                 raise Error(Status.STATE, "another thread ends the agent")
             _agents.remove(self)
-        try:  # functions that run here may use it meanwhile
-            return interruptible(lambda: run(agent), lambda: lib.weft_agent_stop(agent))
-        finally:
-            self._handle = NULL
+
+        def end():
+            try:  # functions that run here may use it meanwhile
+                return run(agent)
+            finally:
+                self._handle = NULL
+
+        return interruptible(end, lambda: lib.weft_agent_stop(agent))
 
     def close(self):
         """Leaves the job when it needs this worker no longer. Serves calls meanwhile."""
@@ -565,6 +570,8 @@ def _exit():
     """Before the interpreter ends: afterwards no thread of weft may run Python."""
     for agent in list(_agents):
         lib.weft_agent_stop(agent._handle)
+    for ended in _wait.left:
+        ended.wait()
 
 
 def _forked():

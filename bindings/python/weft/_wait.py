@@ -3,11 +3,12 @@
 import threading
 
 SLICE_MS = 100
+left = []  # events of functions that still run after an interrupt
 
 
 def interruptible(run, interrupt=None):
     """The result of run(), which may block in C. If an exception comes meanwhile (KeyboardInterrupt), calls interrupt(), which
-    makes run() return, waits for that, and raises it; without `interrupt` run() is left to itself."""
+    makes run() return, and raises it; run() may end later. Without `interrupt` run() is left to itself."""
     if threading.current_thread() is not threading.main_thread():
         return run()
     out = []
@@ -25,8 +26,9 @@ def interruptible(run, interrupt=None):
         ended.wait()
     except BaseException:
         if interrupt:
-            interrupt()
-            ended.wait()
+            left.append(ended)
+            threading.Thread(target=interrupt, name="weft interrupt", daemon=True).start()
+            ended.wait(SLICE_MS / 1000)
         raise
     result, error = out[0]
     if error:
