@@ -489,30 +489,6 @@ static weft_status place_segment(wfi_decoded *decoded, wfi_decoded_move *move, v
     return WEFT_OK;
 }
 
-weft_status wfi_decoded_stage(wfi_decoded *decoded)
-{
-    wfi_decoded_moves *moves = decoded->moves;
-    size_t bytes = 0, at = 0;
-    int device = 0; /* any of them: all devices can use the memory */
-    for (size_t i = 0; i < moves->count; i++) {
-        const wfi_decoded_move *move = &moves->items[i];
-        bytes += staged_bytes(move);
-        if (staged_bytes(move))
-            device = move->place ? weft_tensor_device(move->place).index : move->device - 1;
-    }
-    weft_status status = bytes ? wfi_storage_create(WFI_MEMORY_PINNED, device, bytes, &moves->staged) : WEFT_OK;
-    for (size_t i = 0; i < moves->count && !status; i++) {
-        wfi_decoded_move *move = &moves->items[i];
-        char *local = bytes ? (char *)wfi_storage_data(moves->staged) + at : NULL;
-        if (!move->host)
-            status = place_segment(decoded, move, local);
-        else if (staged_bytes(move))
-            memcpy(local, weft_tensor_data(move->host), move->nbytes);
-        at += staged_bytes(move);
-    }
-    return status;
-}
-
 /* A new tensor whose memory counts as written by the copy stream, so that the copy waits for no other work. */
 static weft_status create_on(int device, const wfi_tensor_type *type, weft_tensor **out)
 {
@@ -526,28 +502,82 @@ static weft_status create_on(int device, const wfi_tensor_type *type, weft_tenso
     return status;
 }
 
+static weft_status device_failed(wfi_decoded *decoded, const wfi_decoded_move *move, weft_status status)
+{
+    if (status)
+        snprintf(decoded->problem, sizeof(decoded->problem), "tensor %zu could not be copied to cuda:%d: %s",
+                 move->index, move->place ? weft_tensor_device(move->place).index : move->device - 1,
+                 weft_status_text(status));
+    return status;
+}
+
+weft_status wfi_decoded_stage(wfi_decoded *decoded)
+{
+    wfi_decoded_moves *moves = decoded->moves;
+    size_t bytes = 0;
+    int device = 0; /* any of them: all devices can use the memory */
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; i < moves->count; i++) {
+        wfi_decoded_move *move = &moves->items[i];
+        move->staged_at = bytes;
+        bytes += staged_bytes(move);
+        if (staged_bytes(move))
+            device = move->place ? weft_tensor_device(move->place).index : move->device - 1;
+    }
+    for (size_t i = 0; i < moves->count && !status; i++) {
+        wfi_decoded_move *move = &moves->items[i];
+        if (!move->place && move->device)
+            status = device_failed(decoded, move, create_on(move->device - 1, &move->type, &move->place));
+    }
+    if (bytes && !status)
+        status = wfi_storage_create(WFI_MEMORY_PINNED, device, bytes, &moves->staged);
+    for (size_t i = 0; i < moves->count && !status; i++) {
+        wfi_decoded_move *move = &moves->items[i];
+        char *local = bytes ? (char *)wfi_storage_data(moves->staged) + move->staged_at : NULL;
+        if (!move->host)
+            status = place_segment(decoded, move, local);
+        else if (staged_bytes(move))
+            memcpy(local, weft_tensor_data(move->host), move->nbytes);
+    }
+    return status;
+}
+
+static weft_status copy_move(wfi_decoded *decoded, wfi_decoded_move *move, uint64_t offset, uint64_t size,
+                             wfi_copies *copies)
+{
+    wfi_storage *to = move->place->storage;
+    size_t at = (size_t)((char *)wfi_tensor_address(move->place) - (char *)wfi_storage_data(to));
+    weft_status status =
+        wfi_copies_add(copies, to, at + offset, decoded->moves->staged, move->staged_at + offset, size);
+    wfi_storage_wrote(to);
+    return device_failed(decoded, move, status);
+}
+
+weft_status wfi_decoded_copy(wfi_decoded *decoded, size_t segment, uint64_t offset, uint64_t size, wfi_copies *copies)
+{
+    wfi_decoded_moves *moves = decoded->moves;
+    for (size_t i = 0; i < moves->count && moves->items[i].segment <= segment; i++) {
+        wfi_decoded_move *move = &moves->items[i];
+        if (move->segment != segment || move->host)
+            continue;
+        move->copied += size;
+        return copy_move(decoded, move, offset, size, copies);
+    }
+    return WEFT_OK;
+}
+
 weft_status wfi_decoded_to_devices(wfi_decoded *decoded, weft_values *values, wfi_copies *copies)
 {
     const wfi_decoded_moves *moves = decoded->moves;
-    size_t count = wfi_values_tensors(weft_values_args(values), NULL, 0), at = 0;
+    size_t count = wfi_values_tensors(weft_values_args(values), NULL, 0);
     weft_tensor **tensors = wfi_calloc(count, sizeof(*tensors));
     weft_status status = tensors ? WEFT_OK : WEFT_ERR_MEMORY;
     wfi_values_tensors(weft_values_args(values), tensors, tensors ? count : 0);
     for (size_t i = 0; i < moves->count && !status; i++) {
         wfi_decoded_move *move = &moves->items[i];
-        if (!move->place && move->device)
-            status = create_on(move->device - 1, &move->type, &move->place);
-        weft_tensor *to = move->place;
-        if (to && !status && move->nbytes) {
-            size_t offset = (size_t)((char *)wfi_tensor_address(to) - (char *)wfi_storage_data(to->storage));
-            status = wfi_copies_add(copies, to->storage, offset, moves->staged, at, move->nbytes);
-            wfi_storage_wrote(to->storage);
-        }
-        at += staged_bytes(move);
-        tensors[move->index] = to ? to : move->host;
-        if (status)
-            snprintf(decoded->problem, sizeof(decoded->problem), "tensor %zu could not be copied to cuda:%d: %s",
-                     move->index, to ? weft_tensor_device(to).index : move->device - 1, weft_status_text(status));
+        if (move->place && move->copied < move->nbytes)
+            status = copy_move(decoded, move, 0, move->nbytes, copies);
+        tensors[move->index] = move->place ? move->place : move->host;
     }
     if (!status)
         wfi_values_replace_tensors(values, tensors);

@@ -55,9 +55,11 @@ typedef struct wfi_decoded_move {
     wfi_tensor_type type;
     uint64_t nbytes;
     uint8_t device;     /* as a byte; of an answer at first the one at the sender, until the owner has replaced it */
-    weft_tensor *place; /* the place on the device, with a reference; NULL: a new tensor */
+    weft_tensor *place; /* on the device, with a reference. NULL: it goes to the CPU, or wfi_decoded_stage makes it */
     weft_tensor *host;  /* its bytes, if they came with the message; NULL: they are pulled */
     size_t segment;     /* of `segments`, if they are pulled */
+    size_t staged_at;   /* offset of its bytes in `staged` */
+    uint64_t copied;    /* bytes for which wfi_decoded_copy has queued a copy */
 } wfi_decoded_move;
 
 typedef struct wfi_decoded_moves {
@@ -94,12 +96,16 @@ typedef struct wfi_decoded {
 weft_status wfi_decode(wfi_decoded *decoded, wfi_reader *meta, wfi_reader *tail, const wfi_decode_options *options);
 void wfi_decoded_fini(wfi_decoded *decoded);
 
-/* The next two are called in this order, once each `device` is final, and without the agent's lock: they may allocate
- * memory of devices. */
-/* Takes page-locked memory, and sets the segments of the moves to it. WEFT_ERR_MEMORY, WEFT_ERR_UNSUPPORTED. */
+/* The next three are called in this order, once each `device` is final, and without the agent's lock, because they call
+ * the driver. If one fails, `problem` may say why. */
+/* Takes the memory of devices, and page-locked memory, to which it sets the segments. WEFT_ERR_MEMORY,
+ * WEFT_ERR_UNSUPPORTED. */
 weft_status wfi_decoded_stage(wfi_decoded *decoded);
-/* Once everything was pulled: takes the memory of devices, queues the copies to it, and puts the tensors into `values`.
- * Then call wfi_copies_end, even after a failure: `problem` says why. */
+/* May be called for bytes that have been pulled: queues their copy to the device of their tensor. No-op if the
+ * segment goes to the CPU. */
+weft_status wfi_decoded_copy(wfi_decoded *decoded, size_t segment, uint64_t offset, uint64_t size, wfi_copies *copies);
+/* Once everything was pulled: queues the copies of all tensors that wfi_decoded_copy has not copied as a whole, and
+ * puts the tensors into `values`. Then call wfi_copies_end, even after a failure. */
 weft_status wfi_decoded_to_devices(wfi_decoded *decoded, weft_values *values, wfi_copies *copies);
 
 /*

@@ -17,9 +17,11 @@
 static void (*fail_some)(emulated_call call, uint64_t after, uint64_t times);
 static void (*fail_device)(int device);
 static void (*mend_device)(int device);
+static void (*read_counts)(emulated_counts *out);
 
 static const weft_device cpu = {WEFT_DEVICE_CPU, 0}, gpu = {WEFT_DEVICE_CUDA, 0};
-static const int64_t counts[] = {3, 700, 5001, 300007}; /* in the metadata, behind them, and pulled */
+/* In the metadata, behind them, pulled, and pulled and copied in pieces. */
+static const int64_t counts[] = {3, 700, 5001, 300007, 700001};
 enum { COUNTS = sizeof(counts) / sizeof(*counts) };
 
 static size_t usual; /* the page-locked pieces of ordinary copies, which stay */
@@ -82,7 +84,14 @@ static weft_status run_late(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+static weft_status run_take(weft_call *call, void *user)
+{
+    MUST(gpu_is_on(weft_call_tensor(call, 0), gpu));
+    return WEFT_OK;
+}
+
 static const weft_function functions[] = {
+    {.name = "take", .takes = {WEFT_TYPE_TENSOR}, .run = run_take},
     {.name = "late", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = run_late},
     {.name = "lose", .takes = {WEFT_TYPE_I64}, .run = run_lose},
     {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
@@ -295,6 +304,74 @@ static void flood_by_large(weft_agent *agent, void *arg)
 
 WORLD_TEST(flood_by_large, 10, 0, .size = 2, WORLD_FUNCTIONS(functions), .adjust = adjust_limit)
 
+/* ---- Pieces ------------------------------------------------------------------------------------------------------ */
+
+enum { LARGE = 2000003 }; /* 7.6 MiB */
+
+/* Each byte of a large tensor is copied once to the device that gets it, and its copy begins while the rest is pulled. */
+static void in_pieces(weft_agent *agent, void *arg)
+{
+    emulated_counts before, after;
+    if (weft_agent_rank(agent))
+        return;
+    MUST_OK(echo(agent, LARGE, NULL));
+    weft_tensor *x = make(LARGE);
+    read_counts(&before);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "take", WEFT_VALUES(weft_of_tensor(x)), NULL, NULL));
+    read_counts(&after);
+    uint64_t copies = after.calls[EMULATED_COPY] - before.calls[EMULATED_COPY];
+    MUST(copies >= 1 + 4 && copies <= 1 + 31); /* of the caller, and of a chunk or more each */
+    weft_tensor_unref(x);
+}
+
+WORLD_TEST(in_pieces, 4, 0, .size = 2, WORLD_FUNCTIONS(functions))
+
+/* Copy number `after` fails: of the caller, or a piece at the callee, or of the answer. */
+static void copies_fail(weft_agent *agent, void *arg)
+{
+    const world *w = arg;
+    int failed = 0, went_well = 0;
+    for (uint64_t after = w->seed % 3; after < 48 && weft_agent_rank(agent) == 0; after += 3) {
+        weft_error *error = NULL;
+        weft_tensor *x = make(LARGE);
+        fail_some(EMULATED_COPY, after, 1);
+        weft_status status = weft_rpc_sync(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)),
+                                           &(weft_rpc_options){.error = &error}, NULL);
+        fail_some(EMULATED_COPY, 0, 0);
+        weft_tensor_unref(x);
+        MUST(!status || strstr(weft_error_message(error), "copied"));
+        weft_error_unref(error);
+        failed += status != WEFT_OK;
+        went_well += status == WEFT_OK; /* there were fewer copies */
+        MUST_OK(echo(agent, 5001, NULL));
+    }
+    MUST(weft_agent_rank(agent) || (failed >= 4 && went_well));
+}
+
+WORLD_TEST(copies_fail, 3, 0, .size = 2, WORLD_FUNCTIONS(functions))
+
+/* A large pull ends at some point between its pieces: cancelled, or with the worker that asked for it. */
+static void pull_ends(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    weft_future *future;
+    if (weft_agent_rank(agent))
+        return;
+    for (int i = 0; i < 4; i++) {
+        begin(agent, LARGE, &future);
+        for (uint64_t step = 0; step < w->seed * 2 % 40 && !weft_future_done(future); step++)
+            world_sleep_ms(w, 1);
+        weft_status status = weft_future_cancel(future);
+        MUST(!status || status == WEFT_ERR_COMPLETED);
+        status = weft_future_wait(future, WEFT_FOREVER);
+        MUST(!status || status == WEFT_ERR_CANCELLED);
+        weft_future_unref(future);
+    }
+    MUST_OK(echo(agent, LARGE, NULL));
+}
+
+WORLD_TEST(pull_ends, 20, 0, .size = 2, WORLD_FUNCTIONS(functions))
+
 /* ---- Devices ----------------------------------------------------------------------------------------------------- */
 
 /* Once no memory of a device, or none that is page-locked, can be had at some point: an error, and all goes on. */
@@ -397,7 +474,8 @@ int main(int argc, char **argv)
     gpu_find("emulated_gpu_fail", &fail_some);
     gpu_find("emulated_gpu_fail_device", &fail_device);
     gpu_find("emulated_gpu_mend_device", &mend_device);
-    if (!fail_some || !fail_device || !mend_device)
+    gpu_find("emulated_gpu_counts", &read_counts);
+    if (!fail_some || !fail_device || !mend_device || !read_counts)
         return GPU_SKIPPED;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_cancelled, nothing_is_left),
@@ -408,6 +486,9 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(test_closed, nothing_is_left),
         cmocka_unit_test_teardown(test_flood, nothing_is_left),
         cmocka_unit_test_teardown(test_flood_by_large, nothing_is_left),
+        cmocka_unit_test_teardown(test_in_pieces, nothing_is_left),
+        cmocka_unit_test_teardown(test_copies_fail, nothing_is_left),
+        cmocka_unit_test_teardown(test_pull_ends, nothing_is_left),
         cmocka_unit_test_teardown(test_out_of_memory, nothing_is_left),
         cmocka_unit_test_teardown(test_device_fails, nothing_is_left),
         cmocka_unit_test_teardown(test_item_is_lost, nothing_is_left),

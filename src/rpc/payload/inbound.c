@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inbound.c - receives a body until all its values have arrived; see payload.h. */
+#include "base/alloc.h"
 #include "rpc/payload/explain.h"
 #include "rpc/payload/payload.h"
 
@@ -11,6 +12,7 @@
 #define IMPORTS_AT_ONCE 1024   /* references imported while the lock is held once */
 #define LARGE_MOVES (1u << 20) /* bytes: memory of devices that may have to be mapped */
 #define MANY_MOVES 64          /* tensors: each takes memory of a device */
+#define PIECE (1u << 20)       /* bytes that have arrived, and are worth a copy of their own to a device */
 #define SENTENCE 140           /* bytes: "value 1.2: tensor 3 could not be pulled: " */
 
 /* ---- On another thread ------------------------------------------------------------------------------------------- */
@@ -149,6 +151,7 @@ static void import_references(wfi_inbound *inbound)
 /* ---- Payload ----------------------------------------------------------------------------------------------------- */
 
 static void upload_task(wfi_task *task);
+static void copy_if_enough(wfi_pieces *pieces);
 
 /* Runs a step for tensors of devices, without the lock: it may allocate such memory. [agent lock] */
 static void run_moves(wfi_inbound *inbound, void (*run)(wfi_task *task))
@@ -163,12 +166,12 @@ static void run_moves(wfi_inbound *inbound, void (*run)(wfi_task *task))
         wfi_net_defer(inbound->agent->net, &inbound->task, WFI_DEFER_RELEASE);
 }
 
-static void payload_pulled(wfi_transfer *transfer, weft_status status)
+/* The pull has ended, and no piece is being copied. [agent lock] */
+static void payload_ended(wfi_inbound *inbound, weft_status status)
 {
-    wfi_inbound *inbound = wfi_container_of(transfer, wfi_inbound, transfer);
-    for (size_t i = 0; i < transfer->segment_count; i++)
-        wfi_storage_wrote(transfer->segments[i].storage);
-    if (inbound->cancelled || status)
+    wfi_pieces *pieces = inbound->pieces;
+    inbound->pulling = status;
+    if ((inbound->cancelled || status) && !(pieces && (pieces->staging || pieces->status)))
         fail_pull(inbound, status, "payload");
     else if (inbound->decoded.moves)
         run_moves(inbound, upload_task);
@@ -176,7 +179,87 @@ static void payload_pulled(wfi_transfer *transfer, weft_status status)
         import_references(inbound);
 }
 
-static const wfi_transfer_ops payload_pulled_ops = {.chunk = wfi_transfer_ignore_chunk, .done = payload_pulled};
+static void payload_pulled(wfi_transfer *transfer, weft_status status)
+{
+    wfi_inbound *inbound = wfi_container_of(transfer, wfi_inbound, transfer);
+    for (size_t i = 0; i < transfer->segment_count; i++)
+        wfi_storage_wrote(transfer->segments[i].storage);
+    inbound->pulling = status;
+    if (inbound->pieces && inbound->pieces->is_copying)
+        inbound->pieces->has_ended = true; /* copy_pieces goes on */
+    else
+        payload_ended(inbound, status);
+}
+
+/* ---- Pieces ------------------------------------------------------------------------------------------------------ */
+
+/* Queues the copies of what has arrived of large tensors. Not locked. */
+static weft_status copy_arrived(wfi_pieces *pieces)
+{
+    wfi_inbound *inbound = pieces->inbound;
+    wfi_piece arrived[WFI_PIECES_MOST];
+    wfi_net_lock(inbound->agent->net);
+    size_t count = pieces->count;
+    memcpy(arrived, pieces->arrived, count * sizeof(*arrived));
+    pieces->count = 0;
+    pieces->bytes = 0;
+    wfi_net_unlock(inbound->agent->net);
+    if (!pieces->staging)
+        pieces->staging = wfi_staging_create(inbound->agent, inbound->decoded.moves->staged);
+    weft_status status = pieces->staging ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < count && !status; i++)
+        status = wfi_decoded_copy(&inbound->decoded, arrived[i].segment, arrived[i].offset, arrived[i].size,
+                                  &pieces->staging->copies);
+    return status;
+}
+
+/* While the rest is pulled. */
+static void copy_pieces(wfi_task *task)
+{
+    wfi_pieces *pieces = wfi_container_of(task, wfi_pieces, task);
+    wfi_inbound *inbound = pieces->inbound;
+    weft_agent *agent = inbound->agent;
+    weft_status status = copy_arrived(pieces);
+    wfi_net_lock(agent->net);
+    pieces->is_copying = false;
+    pieces->status = status;
+    if (pieces->has_ended)
+        payload_ended(inbound, inbound->pulling);
+    else if (status)
+        wfi_transfer_cancel(&inbound->transfer);
+    else
+        copy_if_enough(pieces);
+    wfi_net_unlock(agent->net);
+}
+
+static void copy_if_enough(wfi_pieces *pieces)
+{
+    if (pieces->bytes < PIECE || pieces->is_copying || pieces->status)
+        return;
+    pieces->is_copying = true;
+    pieces->task.run = copy_pieces;
+    wfi_net_defer(pieces->inbound->agent->net, &pieces->task, WFI_DEFER_RELEASE);
+}
+
+/* If there is no room to note the bytes, their tensor is copied as a whole later. */
+static void piece_arrived(wfi_transfer *transfer, size_t segment, uint64_t offset, uint64_t size)
+{
+    wfi_inbound *inbound = wfi_container_of(transfer, wfi_inbound, transfer);
+    wfi_pieces *pieces = inbound->pieces;
+    if (!pieces || transfer->segments[segment].size < PIECE)
+        return;
+    wfi_piece *last = pieces->count ? &pieces->arrived[pieces->count - 1] : NULL;
+    if (last && last->segment == segment && last->offset + last->size == offset)
+        last->size += size;
+    else if (pieces->count < WFI_PIECES_MOST)
+        pieces->arrived[pieces->count++] = (wfi_piece){segment, offset, size};
+    else
+        return;
+    pieces->bytes += size;
+    copy_if_enough(pieces);
+}
+
+static const wfi_transfer_ops payload_pulled_ops = {.chunk = piece_arrived, .done = payload_pulled};
 
 static void pull_payload(wfi_inbound *inbound)
 {
@@ -204,12 +287,22 @@ static weft_status upload(wfi_inbound *inbound)
     wfi_decoded_moves *moves = decoded->moves;
     if (!moves->staged) /* all go to the CPU */
         return wfi_decoded_to_devices(decoded, inbound->values, NULL);
-    wfi_staging *staging = wfi_staging_create(inbound->agent, moves->staged);
+    wfi_pieces *pieces = inbound->pieces;
+    weft_status status = pieces ? pieces->status : WEFT_OK;
+    if (pieces && !status && !inbound->pulling)
+        status = copy_arrived(pieces);
+    wfi_staging *staging =
+        pieces && pieces->staging ? pieces->staging : wfi_staging_create(inbound->agent, moves->staged);
     if (!staging)
         return WEFT_ERR_MEMORY;
-    staging->from = wfi_peer_rank(inbound->peer);
-    staging->call_id = inbound->call_id;
-    weft_status status = wfi_decoded_to_devices(decoded, inbound->values, &staging->copies);
+    if (!status && !inbound->pulling)
+        status = wfi_decoded_to_devices(decoded, inbound->values, &staging->copies);
+    if (pieces)
+        pieces->staging = NULL;
+    if (!status && !inbound->pulling) { /* the call goes on, so that only the log can tell of a failure */
+        staging->from = wfi_peer_rank(inbound->peer);
+        staging->call_id = inbound->call_id;
+    }
     wfi_staging_start(staging);
     wfi_staging_unref(staging);
     wfi_storage_unref(moves->staged);
@@ -231,6 +324,8 @@ static void end_moves(wfi_inbound *inbound, weft_status status, void (*then)(wfi
                      inbound->decoded.problem[0] ? inbound->decoded.problem
                      : status == WEFT_ERR_MEMORY ? "no page-locked memory for its tensors"
                                                  : "a device failed: the log has the reason of its driver");
+    else if (inbound->pulling)
+        fail_pull(inbound, inbound->pulling, "payload");
     else
         then(inbound);
     wfi_net_unlock(agent->net);
@@ -250,6 +345,10 @@ static void stage_task(wfi_task *task)
     wfi_inbound *inbound = wfi_container_of(task, wfi_inbound, task);
     weft_status status = wfi_decoded_stage(&inbound->decoded);
     bool pulls = inbound->decoded.segment_count;
+    if (!status && pulls && inbound->decoded.moves->staged && inbound->decoded.moves->nbytes >= PIECE)
+        inbound->pieces = wfi_calloc(1, sizeof(*inbound->pieces)); /* NULL: no pieces */
+    if (inbound->pieces)
+        inbound->pieces->inbound = inbound;
     if (!status && !pulls)
         status = upload(inbound);
     end_moves(inbound, status, pulls ? pull_payload : import_references);
@@ -558,9 +657,11 @@ void wfi_inbound_fini(wfi_inbound *inbound)
 {
     weft_values_unref(inbound->values);
     free(inbound->landing);
+    free(inbound->pieces);
     wfi_decoded_fini(&inbound->decoded);
     wfi_storage_unref(inbound->meta);
     inbound->values = NULL;
+    inbound->pieces = NULL;
     inbound->landing = NULL;
     inbound->meta = NULL;
 }

@@ -129,6 +129,27 @@ weft_status wfi_outbound_share(wfi_outbound *outbound, wfi_shared_body *shared);
 
 /* ---- Received (inbound.c) ---------------------------------------------------------------------------------------- */
 
+#define WFI_PIECES_MOST 16
+
+/* Bytes of a large tensor that have arrived, and are not copied to its device yet. */
+typedef struct wfi_piece {
+    size_t segment;
+    uint64_t offset, size;
+} wfi_piece;
+
+/* The copies of large tensors to devices while the payload is pulled. */
+typedef struct wfi_pieces {
+    struct wfi_inbound *inbound;
+    struct wfi_staging *staging; /* NULL: no copy was queued. While is_copying: of the task alone */
+    wfi_task task;
+    wfi_piece arrived[WFI_PIECES_MOST];
+    size_t count;       /* of `arrived` */
+    uint64_t bytes;     /* of `arrived` */
+    weft_status status; /* of the copies */
+    bool is_copying;    /* the task is queued or runs */
+    bool has_ended;     /* the pull has ended meanwhile */
+} wfi_pieces;
+
 /* `ready` is called exactly once, with the agent's lock held, perhaps before wfi_inbound_start returns. Then `values`
  * holds all values, or `problem` says what was wrong. */
 typedef struct wfi_inbound {
@@ -171,13 +192,15 @@ typedef struct wfi_inbound {
     wfi_segment meta_segment;
     uint32_t bulk_generation; /* wfi_peer_bulk_generation when the message came */
     wfi_transfer transfer;
+    wfi_pieces *pieces; /* NULL: no large tensor goes to a device */
     wfi_task task;
     bool elsewhere;       /* `task` is on the process's executor: counted in agent->inbound_elsewhere */
     bool task_queued;     /* import_task is queued: it imports the next references */
-    size_t imported;      /* references that were imported */
-    size_t unconfirmed;   /* references whose owners have not answered */
+    uint32_t imported;    /* references that were imported */
+    uint32_t unconfirmed; /* references whose owners have not answered */
     weft_status unknown;  /* status that an owner returned for its reference; import_task reports it */
     weft_status decoding; /* how decoding ended */
+    weft_status pulling;  /* how the pull of the payload ended */
     enum { WFI_INBOUND_NEW, WFI_INBOUND_PULLING, WFI_INBOUND_PLACING, WFI_INBOUND_CONFIRMING, WFI_INBOUND_READY } state;
     bool cancelled;
 } wfi_inbound;

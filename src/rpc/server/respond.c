@@ -357,7 +357,10 @@ static void wire_respond(weft_call *call)
         char problem[320] = "";
         weft_status status =
             encode_results(call, (wfi_encode_options){.problem = problem, .problem_room = sizeof(problem)});
-        if (status && !problem[0])
+        if (status && call->outbound.staging)
+            snprintf(problem, sizeof(problem), "the results could not be copied from a device: %s",
+                     weft_status_text(status));
+        else if (status && !problem[0])
             wfi_results_fault(call->agent, weft_values_args(call->results), status, problem, sizeof(problem));
         if (status)
             call->error = wfi_call_error(call, status, "%s", problem[0] ? problem : weft_status_text(status));
