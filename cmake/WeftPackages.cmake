@@ -2,6 +2,7 @@
 #
 #   libweft0    libweft.so      libweft-dev  headers, the static library, libweft_sim.so, .pc, CMake
 #   weft-tools  programs        weft-doc     pages, examples
+#   python3-weft  the Python package, if the build has python3-cffi
 #
 # The packages of a WEFT_RPC_ONLY build have the same names, and "+rpc" in their version. So apt replaces one set by the
 # other, and no package is installed beside one of the other set.
@@ -99,14 +100,20 @@ weft_package(libweft${weft_soversion} libs "remote calls that carry tensors, on 
   SUGGESTS libpmix2 libcuda1) # loaded at run time: under a PMIx launcher, where there is a GPU
 weft_package(libweft-dev libdevel "remote calls and parameter servers in C (development files)" ${about}
   "This package has the headers, the files for pkg-config and CMake, the static"
-  "library (to link that, install the suggested packages too), and libweft_sim,"
-  "which runs jobs in simulated time."
+  "library (to link that, install the suggested packages too), libweft_sim,"
+  "which runs jobs in simulated time, and the Fortran module."
   DEPENDS ${library} "libc6-dev | libc-dev" SUGGESTS weft-doc pkgconf ${static})
 weft_package(weft-tools net "programs of the weft library" ${about}
   "This package has its programs, such as weft-info (what weft finds on this"
   "machine) and weft-perf (latency and bandwidth)." SHLIBS
   # weft-trace is in Python; weft-perf --peers runs PyTorch
   DEPENDS ${library} python3 SUGGESTS python3-torch)
+if(TARGET weft_python)
+  weft_package(python3-weft python "remote calls that carry tensors (Python 3)" ${about}
+    "This package has the Python package weft: processes in Python take part in"
+    "jobs, with arrays of NumPy and PyTorch." ALL
+    DEPENDS ${library} python3 python3-cffi-backend SUGGESTS python3-numpy python3-torch weft-tools)
+endif()
 weft_package(weft-doc doc "documentation and examples of the weft library" ${about}
   "This package has the pages, and the examples as sources with a Makefile." ALL
   SUGGESTS libweft-dev zlib1g-dev libcjson-dev)
