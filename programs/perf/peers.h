@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers.h - other programs that do the same on this host: PyTorch RPC and Gloo, Open MPI, and weft in Python. They are looked
- * for at run time, and measured by a helper, in turns with weft.
+ * peers.h - other programs that do the same on this host: PyTorch RPC and Gloo, Open MPI, and weft in Python. They are
+ * looked for at run time, and measured by a helper, in turns with weft.
  */
 #ifndef WEFT_PERF_PEERS_H
 #define WEFT_PERF_PEERS_H

@@ -19,7 +19,7 @@ import re
 import sys
 
 TOUR, MOST, WIRE = "docs/tour.md", 20, "docs/wire.md"
-FOLDERS = "src|providers|include|programs|tests|tools|examples|perf|docs|cmake"
+FOLDERS = "src|providers|include|programs|bindings|tests|tools|examples|perf|docs|cmake"
 PATH = re.compile(r"(?<![\w./<>-])((?:%s)/[\w./*-]*[\w*/])" % FOLDERS)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 CODE = re.compile(r"`([^`]+)`")
@@ -27,7 +27,7 @@ PLACE = re.compile(r"([\w/.-]+\.(?:[chu]+|sh|py)): ?(\w+(?:, \w+)*)")
 OURS = re.compile(r"\b(?:weft|wfi|wfofi|WEFT|WFI)_\w*[^\W_]\b(?!\*)")
 NAMED = re.compile(r"(?<![\w/.%$-])[A-Za-z]+_\w*[^\W_]\b(?![*/.-])")
 RESERVED = re.compile(r'"(weft:[a-z_]+:?)')
-SOURCES = (".c", ".h", ".hpp", ".cu", ".py", ".sh", ".in", ".txt", ".cmake")
+SOURCES = (".c", ".h", ".hpp", ".cu", ".f90", ".py", ".sh", ".in", ".txt", ".cmake")
 
 
 def read(path):

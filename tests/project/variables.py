@@ -32,11 +32,11 @@ def enumerators(root):
 
 def used(root):
     """Strings that are such a name alone, in C, with the file."""
-    for folder in ("src", "providers", "programs", "examples", "perf"):
+    for folder in ("src", "providers", "programs", "bindings", "examples", "perf"):
         for at, _, names in os.walk(os.path.join(root, folder)):
             for name in sorted(names):
                 path = os.path.relpath(os.path.join(at, name), root)
-                if name.endswith((".c", ".h", ".cpp")) and path != "src/base/text/variables.c":
+                if name.endswith((".c", ".h", ".cpp", ".py")) and path != "src/base/text/variables.c":
                     for found in re.findall('"(%s)"' % NAME, read(root, path)):
                         yield found, path
 
