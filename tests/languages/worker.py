@@ -53,18 +53,17 @@ def call_all(to, next_, calls):
         assert "never on a Friday" in error.text and error.worker == to
     far = weft.remote(to, "ramp", (100,))
     assert weft.rpc_sync(next_, "total", (far,)) == 5050
-    for i in range(calls):
+    before = resident()
+    for _ in range(calls):
         weft.rpc_sync(to, "nothing")
-        if i == calls // 10:
-            before = resident()
-    if calls >= 10000:
-        assert resident() <= 1.02 * before, (before, resident())
+    return before
 
 
 agent = weft.init_rpc()
 size, me = agent.world_size, agent.rank
-for i in range(1, size):
-    call_all((me + i) % size, (me + i + 1) % size, int(os.environ.get("CALLS", "100")))
+for i in range(1, size):  # the memory of the last third, when all workers have called this one
+    before = call_all((me + i) % size, (me + i + 1) % size, int(os.environ.get("CALLS", "100")))
+assert resident() <= 1.02 * before, (before, resident())
 weft.shutdown()
 gc.collect()
 _tensor.Lent.collect(1 << 30)
