@@ -35,6 +35,12 @@ static int tell(weft_status status, weft_error *error, char *text)
     return status;
 }
 
+/* A failure without `stat`. */
+void weft_f_print(const char *text)
+{
+    fprintf(stderr, "weft: %s\n", text);
+}
+
 /* ---- Handlers ---- */
 
 static weft_function functions[FUNCTIONS_MOST];

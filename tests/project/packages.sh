@@ -13,6 +13,7 @@ before=$(manifests)
 [ "$before" = "$(manifests)" ] || { echo "cpack changed what uninstall removes"; exit 1; }
 
 names="libweft-dev libweft0 weft-doc weft-tools"
+[ ! -d "$build/python" ] || names="libweft-dev libweft0 python3-weft weft-doc weft-tools"
 [ "$(cd "$work/debs" && printf '%s\n' *.deb | sed 's/_.*//' | xargs)" = "$names" ] || { echo "other packages:"; ls "$work/debs"; exit 1; }
 deb() { echo "$work/debs/$1"_*.deb; }
 for name in $names; do
@@ -47,6 +48,7 @@ version=$(dpkg-deb -f "$(deb libweft0)" Version)
 library="libweft0 \(= ${version//./\\.}\)"
 depends libweft0 libfabric1 libhwloc15 'libsodium[0-9]+' libc6 'libdnnl[0-9.]+' libopenblas0 libcjson1 '!weft|-dev'
 depends libweft-dev "$library" '!fabric|python'
+[ ! -d "$build/python" ] || depends python3-weft "$library" python3 python3-cffi-backend '!-dev'
 depends weft-tools "$library" python3 '!-dev' # weft-info asks which library computes products
 [ -z "$(dpkg-deb -f "$(deb weft-doc)" Depends)" ] && [ "$(dpkg-deb -f "$(deb weft-doc)" Architecture)" = all ]
 [ "$(dpkg-deb -I "$(deb libweft0)" shlibs)" = "libweft 0 libweft0 (= $version)" ]
