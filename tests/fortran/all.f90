@@ -116,6 +116,7 @@ program everything
   implicit none
   type(weft_agent) :: agent
   character(16) :: how
+  integer :: stat
   call get_environment_variable('HOW', how)
   call weft_register('echo', c_funloc(echo))
   call weft_register('scale', c_funloc(scale))
@@ -125,12 +126,13 @@ program everything
   call weft_register('refuse', c_funloc(refuse))
   call weft_register('die', c_funloc(die))
   call weft_open(agent)
-  call must(weft_size(agent) == 3 .and. weft_find(agent, 'worker2') == 2 .and. weft_find(agent, 'nobody') == -1, 'the workers')
   if (how == 'death') then
     if (weft_rank(agent) == 1) call death
+    if (weft_rank(agent) /= 1) call weft_serve(agent, stat)
     call weft_stop(agent)
     stop
   end if
+  call must(weft_size(agent) == 3 .and. weft_find(agent, 'worker2') == 2 .and. weft_find(agent, 'nobody') == -1, 'the workers')
   call groups
   if (weft_rank(agent) == 1) then
     call scalars
