@@ -8,9 +8,15 @@ contains
     type(weft_call), intent(in) :: request
     real(8), pointer :: x(:)
     type(weft_list) :: results
-    call weft_point(request, 1, x) ! the memory that arrived
-    call weft_add(results, sum(x))
-    call weft_give(request, results)
+    character(200) :: why
+    integer :: stat
+    call weft_point(request, 1, x, stat, why) ! the memory that arrived
+    if (stat == 0) then
+      call weft_add(results, sum(x))
+      call weft_give(request, results)
+    else
+      call weft_fail(request, why) ! the caller gets this error
+    end if
   end subroutine
 end module
 

@@ -52,10 +52,14 @@ static weft_status solve(weft_agent *agent, weft_tensor *const *fields)
         advance(&waves[now], &waves[next]);
         if (!status)
             status = weft_future_wait(reply, WEFT_FOREVER);
+        weft_tensor *predicted = weft_future_tensor(reply, 0);
+        if (!status &&
+            (!weft_tensor_same_shape(predicted, fields[0]) || weft_tensor_dtype(predicted) != WEFT_DTYPE_FLOAT32))
+            status = WEFT_ERR_SHAPE;
         if (status) {
             weft_error_print(weft_future_error(reply), stderr);
         } else {
-            error += squares(weft_tensor_data(weft_future_tensor(reply, 0)), &waves[next]);
+            error += squares(weft_tensor_data(predicted), &waves[next]);
             change += squares(&waves[now], &waves[next]);
         }
         if ((n + 1) % REPORT == 0 && !status) {

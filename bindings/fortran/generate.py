@@ -106,14 +106,17 @@ def getter(what, where):
         return GET.format(what=what, where=where, value="array", from_type=from_type, declaration="type(weft_array), intent(in) :: array",
                           body=body)
     declaration, c, local, converted = GETTERS[what]
-    body = CALL.format(c=c, list=list_, call=call, to="got") + f"    if (status == 0) value = {converted}\n"
+    body = CALL.format(c=c, list=list_, call=call, to="got")
+    if what == "i32":
+        body += "    if (status == 0 .and. abs(real(got, real64)) > huge(value)) call not_int32(got, status, why)\n"
+    body += f"    if (status == 0) value = {converted}\n"
     text = GET.format(what=what, where=where, value="value", from_type=from_type, declaration=declaration, body=body)
     return text.replace("    integer(c_int) :: status\n", f"    integer(c_int) :: status\n    {local}\n")
 
 
 def operation(number, name, told, arguments):
     names = [one.rstrip("?") for one in arguments]
-    names.sort(key=lambda one: one == "op")  # the optional one last
+    names.sort(key=lambda one: one == "op")  # last, so that call weft_reduce(group, x, root) needs no op
     declarations, passed = "", ""
     for one in arguments:
         word = one.rstrip("?")
@@ -140,14 +143,14 @@ def wrap(name, intent, kind, rank):
     colons = f"({', '.join(':' * rank)})" if rank else ""
     steps = ""
     for dim in range(1, rank + 1):
-        steps += f"    steps({dim}) = 0\n    if (size(array) > 0 .and. size(array, {dim}) > 1) &\n"
+        steps += f"    steps({dim}) = 0\n    if (size(array, kind=int64) > 0 .and. size(array, {dim}, int64) > 1) &\n"
         steps += f"      steps({dim}) = distance(c_loc({element(rank)}), c_loc({element(rank, dim)}))\n"
     if rank == 0:
         steps = "    steps = 0\n"
     shape = "shape(array, int64)" if rank else "[integer(int64) ::]"
     if rank:  # an array without elements has no first one
         address = "first"
-        steps += f"    first = c_null_ptr\n    if (size(array) > 0) first = c_loc({element(rank)})\n"
+        steps += f"    first = c_null_ptr\n    if (size(array, kind=int64) > 0) first = c_loc({element(rank)})\n"
     else:
         address = "c_loc(array)"
     text = WRAP.format(name=name, intent=intent, kind=kind, rank=rank, type=type_, dtype=dtype, colons=colons, steps=steps, shape=shape,

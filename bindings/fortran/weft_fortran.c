@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT = 1024, FUNCTIONS_MOST = 1024 };
+enum { TEXT = 1024, FUNCTIONS_MOST = 1024, AGENTS_MOST = 16 };
 
 /* The one argument of a handler: Fortran passes it by reference. */
 typedef struct fortran_call {
@@ -35,6 +35,17 @@ static int tell(weft_status status, weft_error *error, char *text)
     return status;
 }
 
+void weft_f_not_int32(int64_t value, char *text)
+{
+    snprintf(text, TEXT, "TYPE: %lld does not fit an int32", (long long)value);
+}
+
+int weft_f_is_open(char *text)
+{
+    snprintf(text, TEXT, "STATE: the agent is open already: close it first");
+    return WEFT_ERR_STATE;
+}
+
 /* A failure without `stat`. */
 void weft_f_print(const char *text)
 {
@@ -45,7 +56,7 @@ void weft_f_print(const char *text)
 
 static weft_function functions[FUNCTIONS_MOST];
 static size_t function_count;
-static weft_agent *agents[16]; /* that are open, and get functions that are registered later */
+static weft_agent *agents[AGENTS_MOST]; /* that are open, and get functions that are registered later */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static weft_status run(weft_call *call, void *user)
@@ -66,7 +77,7 @@ int weft_f_register(const char *name, fortran_handler handler, char *text)
         status = strcmp(functions[i].name, name) ? WEFT_OK : WEFT_ERR_EXISTS;
     if (!status && function_count == FUNCTIONS_MOST)
         status = WEFT_ERR_TOO_LARGE;
-    for (size_t i = 0; i < sizeof(agents) / sizeof(*agents) && !status; i++)
+    for (size_t i = 0; i < AGENTS_MOST && !status; i++)
         status = agents[i] ? weft_agent_register(agents[i], &f) : WEFT_OK;
     if (!status)
         functions[function_count++] = f;
@@ -92,13 +103,19 @@ int weft_f_open(const char *name, int rank, int size, weft_agent **out, char *te
     pthread_mutex_unlock(&lock); /* functions are only added, behind these */
     weft_status status = weft_agent_open(&options, out, &error);
     pthread_mutex_lock(&lock);
+    size_t at = 0;
+    while (at < AGENTS_MOST && agents[at])
+        at++;
+    if (!status && at == AGENTS_MOST) {
+        pthread_mutex_unlock(&lock);
+        weft_agent_stop(*out);
+        *out = NULL;
+        return say(WEFT_ERR_TOO_LARGE, "a process has at most 16 agents in Fortran", text);
+    }
     for (; !status && known < function_count; known++)
         (void)!weft_agent_register(*out, &functions[known]);
-    for (size_t i = 0; i < sizeof(agents) / sizeof(*agents) && !status; i++)
-        if (!agents[i]) {
-            agents[i] = *out;
-            break;
-        }
+    if (!status)
+        agents[at] = *out;
     pthread_mutex_unlock(&lock);
     return tell(status, error, text);
 }
@@ -106,7 +123,7 @@ int weft_f_open(const char *name, int rank, int size, weft_agent **out, char *te
 static void forget(const weft_agent *agent)
 {
     pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < sizeof(agents) / sizeof(*agents); i++)
+    for (size_t i = 0; i < AGENTS_MOST; i++)
         agents[i] = agents[i] == agent ? NULL : agents[i];
     pthread_mutex_unlock(&lock);
 }
@@ -305,7 +322,7 @@ int weft_f_get_string(const weft_values *list, const weft_call *call, size_t ind
     return found(status, list, call, index, WEFT_TYPE_STRING, text);
 }
 
-/* A reference of the caller's. */
+/* The caller owns the reference. */
 int weft_f_get_rref(const weft_values *list, const weft_call *call, size_t index, weft_rref **out, char *text)
 {
     weft_value value;
@@ -320,7 +337,7 @@ int weft_f_get_list(const weft_values *list, const weft_call *call, size_t index
     weft_value value;
     weft_status status = find(list, call, index, WEFT_TYPE_LIST, &value);
     if (!status)
-        status = weft_values_create(value.as.list, out, NULL);
+        return say(weft_values_create(value.as.list, out, NULL), "", text);
     return found(status, list, call, index, WEFT_TYPE_LIST, text);
 }
 
@@ -340,8 +357,9 @@ int weft_f_point(const weft_values *list, const weft_call *call, size_t index, i
         weft_tensor_device(x).kind != WEFT_DEVICE_CPU) {
         snprintf(text, TEXT, "TYPE: value %zu is a tensor of %d dimensions of %s%s, not one of %d dimensions of %s",
                  index + 1, weft_tensor_ndim(x), weft_dtype_name(weft_tensor_dtype(x)),
-                 weft_tensor_device(x).kind == WEFT_DEVICE_CPU ? weft_tensor_is_contiguous(x) ? "" : ", with gaps"
-                                                               : ", on a GPU",
+                 weft_tensor_device(x).kind == WEFT_DEVICE_CPU
+                     ? weft_tensor_is_contiguous(x) ? "" : ", a section of this worker's own array"
+                     : ", on a GPU",
                  ndim, weft_dtype_name((weft_dtype)dtype));
         return WEFT_ERR_TYPE;
     }
@@ -418,7 +436,7 @@ int weft_f_remote(weft_agent *agent, int rank, const char *name, const char *fun
     return tell(status, error, text);
 }
 
-/* Waits; *list, if the future is of a call, gets a reference to its results. */
+/* Waits. For a call, *list receives a reference to the results. */
 int weft_f_wait(weft_future *future, int64_t wait_ms, weft_values **list, char *text)
 {
     weft_status status = weft_future_wait(future, wait_ms);

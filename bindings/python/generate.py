@@ -16,7 +16,7 @@ import tempfile
 
 HEADERS = ("weft.h", "job.h")
 STANDARD = ("stdbool.h", "stddef.h", "stdint.h", "stdio.h")  # cffi knows their types
-# A weft_value as a parameter: libffi passes no unions. Structs of more than 16 bytes are passed alike, whatever is in them.
+# A weft_value as a parameter: libffi passes no unions. Any struct of more than 16 bytes is passed in the same way.
 BY_VALUE = "typedef struct { int64_t words[3]; } weft_value_words;\n"
 PYTHON_NAMES = {"as": "as_"}  # fields whose names are keywords
 
@@ -72,7 +72,7 @@ def write_declarations(include, out):
 
 
 def c_fields(ffi, kind, path=""):
-    """The fields of a struct, those of structs and unions without a name included."""
+    """Yields the fields of a struct, including those of unnamed members."""
     for name, field in kind.fields or ():
         yield path + name, field
         if field.type.kind in ("struct", "union") and field.type.cname.split()[-1].startswith("$"):

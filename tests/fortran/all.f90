@@ -155,6 +155,10 @@ contains
     real(real32) :: y
     logical :: l
     character(:), allocatable :: text
+    character(200) :: why
+    integer :: stat
+    call weft_open(agent, stat=stat, errmsg=why)
+    call must(stat /= 0 .and. index(why, 'open already') > 0 .and. weft_rank(agent) == 1, why)
     call weft_add(args, huge(i))
     call weft_add(args, 0.1d0)
     call weft_add(args, .true.)
@@ -165,6 +169,8 @@ contains
     call weft_get(results, 3, l)
     call weft_get(results, 4, text)
     call must(i == huge(i) .and. x == 0.1d0 .and. l .and. text == 'blanks at the end  ' .and. len(text) == 19, 'scalars')
+    call weft_get(results, 1, j, stat, why)
+    call must(stat == WEFT_ERR_TYPE .and. index(why, 'fit') > 0, why)
     call weft_get(results, 2, y)
     call must(abs(y - 0.1) < 1e-6, 'real32')
     call weft_release(args)

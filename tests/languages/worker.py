@@ -66,7 +66,6 @@ for i in range(1, size):  # the memory of the last third, when all workers have 
 assert resident() <= 1.02 * before, (before, resident())
 weft.shutdown()
 gc.collect()
-_tensor.Lent.collect(1 << 30)
-assert not _tensor.Lent._objects and not _tensor.Lent._named
+assert not _tensor.Lent.count() and not _tensor.Lent._named
 assert not [one for one in gc.get_objects() if isinstance(one, (weft.Tensor, weft.Future, weft.RRef))]
 print("Python: all is well")

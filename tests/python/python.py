@@ -76,6 +76,21 @@ def relay(rank, *args):
     return weft.rpc_sync(rank, "fail", args)
 
 
+@weft.function(name="writable")
+def writable(x):
+    return bool(x.numpy().flags.writeable)
+
+
+@weft.function(name="leave")
+def leave():
+    weft.shutdown()
+
+
+@weft.function(name="gradient")
+def gradient():
+    return torch.ones(2, requires_grad=True)
+
+
 @weft.function(name="hold")
 def hold(seconds):
     time.sleep(seconds)
@@ -165,11 +180,12 @@ def worker_values():
 
 def check_values():
     for value in (None, True, False, 0, -1, 2**63 - 1, -2**63, 0.0, -0.0, math.inf, 1e-320, "", "hé", b"", b"\0\xff" * 1000,
-                  [], [[]], [1, [2.5, ["x", [None]]]], (1, 2) and [1, 2]):
+                  [], [[]], [1, [2.5, ["x", [None]]]], [1, 2]):
         got = weft.rpc_sync(0, echo, (value,))
         assert got == value and type(got) is type(value), (value, got)
     assert math.isnan(weft.rpc_sync(0, echo, (math.nan,)))
-    assert weft.rpc_sync(0, echo) == () or weft.rpc_sync(0, echo) is None
+    assert weft.rpc_sync(0, echo) is None
+    assert weft.rpc_sync(0, echo, ((1, 2),)) == [1, 2]
     assert weft.rpc_sync(0, echo, (1, "two", 3.0)) == (1, "two", 3.0)
     assert weft.rpc_sync(0, echo, (np.float32(1.5),)) == 1.5 and weft.rpc_sync(0, echo, (np.int16(-3),)) == -3
     assert weft.rpc_sync(0, echo, (bytearray(b"xy"),)) == b"xy"
@@ -189,7 +205,17 @@ def check_values():
     raises(weft.Error, lambda: weft.rpc_sync(7, echo), "NOT_FOUND")
     raises(weft.Error, lambda: weft.rpc_sync("nobody", echo), "NOT_FOUND")
     raises(weft.Error, lambda: weft.rpc_sync(0, "no function"), "NOT_FOUND")
-    raises(weft.Error, lambda: weft.rpc_sync(0, echo, (list(range(2000)),)), "TOO_LARGE")
+    raises(TypeError, lambda: weft.rpc_sync(0, echo, (list(range(2000)),)), "argument 0", "send an array")
+    raises(TypeError, lambda: weft.rpc_sync(0, echo, ("\ud800",)), "argument 0")
+    itself = []
+    itself.append(itself)
+    raises(TypeError, lambda: weft.rpc_sync(0, echo, (itself,)), "8 deep")
+    raises(TypeError, lambda: weft.rpc_sync(0, echo, (1,), timeout="3"), "timeout")
+    raises(ValueError, lambda: weft.rpc_sync(0, echo, (1,), timeout=math.nan), "timeout")
+    raises(TypeError, lambda: weft.rpc_sync(True, echo), "no worker")
+    mine = np.zeros(5)
+    mine.flags.writeable = False
+    assert not weft.rpc_sync(1, "writable", (mine,))
     raises(weft.RemoteError, lambda: weft.rpc_sync(0, "make", ("counter",)), "Counter")
     raises(ValueError, lambda: weft.rpc_sync(0, echo, (1,), timeout=-1), "timeout")
     raises(ValueError, lambda: weft.function(echo), "registered already")
@@ -242,6 +268,13 @@ def check_arrays():
     assert np.from_dlpack(weft.tensor(np.arange(3))).tolist() == [0, 1, 2]
     capsule = weft.tensor(np.arange(3)).__dlpack__()  # not used
     del capsule
+    fixed = weft.tensor(np.frombuffer(b"abcd", np.uint8))
+    assert not fixed.numpy().flags.writeable and fixed.buffer().readonly
+    raises(TypeError, lambda: weft.tensor(np.float64(3.25)), "no array")
+    half = weft.tensor(np.ones(3, "f2"))
+    assert half.buffer().nbytes == 6
+    if torch:
+        raises(Exception, lambda: np.from_dlpack(weft.tensor(torch.ones(2, dtype=torch.bfloat16))))
     raises(TypeError, lambda: len(weft.tensor(np.float64(3) * np.ones(()))))
     owner = np.ones(1000)
     before = sys.getrefcount(owner)
@@ -283,6 +316,8 @@ def worker_tensors():
         constant = np.frombuffer(b"\0" * 80, np.float64)
         assert (weft.rpc_sync(0, echo, (constant,)).numpy() == 0).all()
         raises(TypeError, lambda: weft.rpc_sync(0, echo, (a,), land=(constant,)), "landing place 0", "read-only")
+        raises(TypeError, lambda: weft.rpc_sync(0, echo, (a,), land=(weft.tensor(constant),)), "read-only")
+        raises(TypeError, lambda: weft.rpc_sync(0, echo, (a,), land=np.zeros(3)), "land")
         raises(weft.Error, lambda: weft.rpc_sync(0, echo, (a,), land=(np.zeros(3),)), "SHAPE")
         mine = np.ones(100_000)
         assert weft.rpc_sync(1, "address", (mine,)) == mine.ctypes.data  # to itself: the same memory
@@ -310,6 +345,9 @@ def worker_errors():
         error = raises(weft.RemoteError, lambda: weft.rpc_sync(0, "relay", (2, "KeyError", "lost")), "lost")
         assert "RemoteError" in error.type_name, vars(error)
         raises(weft.RemoteError, lambda: weft.rpc_sync(0, "fail", ("too", "many", "arguments")), "TypeError")
+        error = raises(weft.RemoteError, lambda: weft.rpc_sync(0, "leave"), "DEADLOCK")
+        if torch:
+            raises(weft.RemoteError, lambda: weft.rpc_sync(0, "gradient"), "detach")
         raises(TimeoutError, lambda: weft.rpc_sync(0, "hold", (1.0,), timeout=0.05))
         raises(TimeoutError, lambda: weft.rpc_async(0, "hold", (0.5,)).wait(0.01), "0.01")
         future = weft.rpc_async(0, "hold", (5.0,))
@@ -321,21 +359,27 @@ def worker_errors():
 
 
 def case_death():
-    """A worker that is killed: its calls fail as calls of a dead worker."""
-    done = job(3, "death", code=137)
-    assert "PEER_DEAD" in done.stdout, done
+    """A worker that is killed: its calls fail as calls of a dead worker. Nothing ends the others."""
+    env = {**os.environ, "WORLD_SIZE": "3", "MASTER_PORT": free_port(), "WEFT_FABRIC": "host,tcp"}
+    workers = [subprocess.Popen([sys.executable, __file__, "--worker", "death"], env={**env, "RANK": str(i)}, stdout=subprocess.PIPE,
+                                text=True) for i in range(3)]
+    out = [one.communicate(timeout=LIMIT_S)[0] for one in workers]
+    assert [one.returncode for one in workers] == [0, -signal.SIGKILL, 0] and "PEER_DEAD" in out[2], (workers, out)
+
+
+@weft.function(name="die")
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def worker_death():
     agent = weft.init_rpc(death_timeout=0.5)
-    if agent.rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL) if weft.rpc_sync(0, echo, (1,)) == 1 else None
     if agent.rank == 2:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # weft-run ends the job
-        error = raises(weft.PeerError, lambda: weft.rpc_sync(1, "hold", (100,), timeout=60))
+        error = raises(weft.PeerError, lambda: weft.rpc_sync(1, "die", timeout=60))
         assert isinstance(error, ConnectionError)
         print(error.status.name, flush=True)
-    agent.stop() if agent.rank else agent.serve()
+        raises(weft.PeerError, lambda: weft.rpc_sync(1, "hold", (100,), timeout=60))
+    weft.shutdown()
 
 
 # ---- Futures ----
@@ -505,10 +549,11 @@ def worker_groups():
     pair = weft.Group("pair", ranks=[2, 0]) if me != 1 else None
     if pair:
         assert pair.index == (0 if me == 2 else 1)
-        pair.barrier()
-        pair.abort("enough") if me == 0 else None
-        raises(weft.Error, lambda: [pair.barrier() for _ in range(2)])
-        assert pair.error is not None
+        if me == 0:
+            pair.barrier()
+            pair.abort("enough")
+        error = raises(weft.Error, lambda: [pair.barrier() for _ in range(3)])
+        assert "enough" in str(error) and "enough" in str(pair.error), error
         pair.close()
     weft.shutdown()
 
@@ -533,7 +578,7 @@ def case_interrupt():
             took = time.monotonic() - start
             assert line == "interrupted\n", (wait, line)
             print(f"{wait}: {took * 1000:.0f} ms")
-            assert took < 20, (wait, took)
+            assert took < 20, (wait, took)  # far below the limits of the waits; the page promises 0.2 s on a machine that is not busy
         finally:
             worker.kill()
             worker.wait()
@@ -607,6 +652,35 @@ def worker_exit():
         sys.exit(0)
 
 
+def case_threads():
+    """Threads that call while the agent ends, or the interpreter: they get an error, and nothing crashes."""
+    for way in ("stop", "end", "shutdown") * 3:
+        job(1, "threads", env={"WAY": way})
+
+
+def worker_threads():
+    agent = weft.init_rpc()
+    failed = []
+
+    def call():
+        try:
+            while True:
+                weft.rpc_sync(0, echo, (1,))
+        except weft.Error as error:
+            failed.append(error.status)
+
+    threads = [threading.Thread(target=call, daemon=True) for _ in range(8)]
+    for one in threads:
+        one.start()
+    time.sleep(0.1)
+    if os.environ["WAY"] == "end":
+        return
+    agent.stop() if os.environ["WAY"] == "stop" else weft.shutdown()
+    for one in threads:
+        one.join()
+    assert len(failed) == 8, failed
+
+
 def case_fork():
     job(1, "fork")
 
@@ -624,6 +698,8 @@ def worker_fork():
             raises(RuntimeError, future.wait, "fork")
             raises(RuntimeError, ref.owner, "fork")
             raises(weft.Error, lambda: weft.rpc_sync(0, echo, (1,)), "init_rpc")
+            raises(RuntimeError, lambda: t.shape, "fork")
+            raises(RuntimeError, lambda: t.numpy(), "fork")
             raises(RuntimeError, lambda: weft._agent.Values((t,)), "fork")
             del t, ref, future
             with weft.Agent(rank=0, world_size=1, master_port=-1) as own:
@@ -684,7 +760,7 @@ def worker_memory():
     weft.shutdown()
     gc.collect()
     _tensor.Lent.collect(1 << 30)
-    assert not _tensor.Lent._objects and not _tensor.Lent._named
+    assert not _tensor.Lent.count() and not _tensor.Lent._named
     assert not [one for one in gc.get_objects() if isinstance(one, (weft.Tensor, weft.Future, weft.RRef))]
 
 
@@ -718,6 +794,22 @@ def case_names():
     raises(ValueError, lambda: weft.Agent(rank=0), "world_size")
     raises(TypeError, lambda: weft.function(5), "called")
     raises(ValueError, lambda: weft.function(lambda: 0, name="x" * 200), "127")
+    raises(ValueError, lambda: weft.function(lambda: 0, name="a\0b"), "NUL")
+    raises(ValueError, lambda: weft.function(lambda: 0, name=""), "127")
+    raises(TypeError, lambda: weft.function(in_a_loop), "coroutine")
+    raises(TypeError, lambda: weft.Agent(trace_file=5), "5")
+    import copy
+
+    for one in (weft.zeros(3, np.float32), weft.RRef):
+        raises(TypeError, lambda one=one: copy.copy(one)) if one is not weft.RRef else None
+
+    def again():
+        pass
+
+    first = weft.function(again, name="again")
+    again2 = type(again)(again.__code__, globals(), "again")
+    again2.__module__, again2.__qualname__ = first.__module__, first.__qualname__
+    assert weft.function(again2, name="again") is again2  # as when its module is loaded again
 
 
 if __name__ == "__main__":

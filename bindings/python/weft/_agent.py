@@ -2,20 +2,22 @@
 """Agents, functions that others call, calls, and remote references."""
 import atexit
 import collections
+import inspect
 import itertools
 import logging
 import math
 import os
 import sys
 import threading
+import time
 import weakref
 
+from weft import _wait
 from weft._errors import Error, Status, check
 from weft._future import Future
 from weft._library import NULL, Process, ffi, lib
-from weft._tensor import Lent
+from weft._tensor import Lent, is_tensor
 from weft._value import Values, landing, result_of, value_of
-from weft import _wait
 from weft._wait import interruptible
 
 _log = logging.getLogger("weft")
@@ -24,16 +26,16 @@ WorkerInfo = collections.namedtuple("WorkerInfo", "name id")
 # ---- Functions ----
 
 _names = weakref.WeakKeyDictionary()  # callable -> name
-_registered = {}  # name -> (number, callable)
+_registered = {}  # name -> (number, callable, name, flags)
 _by_number = {}
 _numbers = itertools.count(1)
-_agents = []  # that are open
+_agents = []  # open agents
 _lock = threading.Lock()
 _serving = threading.local()
 
 
 def _module_of(function):
-    """The name of its module; of the script that runs, the name by which others would import it."""
+    """The module's name. For the running script: the name by which other programs would import it."""
     if function.__module__ != "__main__":
         return function.__module__
     main = sys.modules["__main__"]
@@ -50,26 +52,35 @@ def function(target=None, *, name=None, ordered=False):
         def scale(x, factor): ...
 
     The function gets values of weft (tensors are weft.Tensor), and returns one, None, or a tuple. It runs on a thread of weft.
-    ordered: the calls of one caller run one after another."""
+    ordered: the calls of one caller run one after another. A function of the same module and name replaces the old one."""
 
     def register(target):
         if not callable(target):
             raise TypeError(f"{target!r} cannot be called")
-        known = name or f"{_module_of(target)}.{target.__qualname__}"
-        if not 1 <= len(known.encode()) <= 127:
-            raise ValueError(f"the name {known!r} has not 1 to 127 bytes: give the function a name=")
+        if inspect.iscoroutinefunction(target) or inspect.isgeneratorfunction(target):
+            raise TypeError(f"{target.__qualname__} is a coroutine or generator: weft calls plain functions")
+        known = f"{_module_of(target)}.{target.__qualname__}" if name is None else name
+        if not isinstance(known, str) or not 1 <= len(known.encode()) <= 127 or "\0" in known:
+            raise ValueError(f"the name {known!r} is no text of 1 to 127 bytes without NUL: give the function a name=")
         with _lock:
             if known in _registered:
-                raise ValueError(f"a function {known!r} is registered already")
+                number, old = _registered[known][:2]
+                if (old.__module__, old.__qualname__) != (target.__module__, target.__qualname__) or old is target:
+                    raise ValueError(f"a function {known!r} is registered already")
+                _by_number[number] = target  # its module was loaded again
+                _names[target] = known
+                _registered[known] = (number, target, *_registered[known][2:])
+                return target
             number = next(_numbers)
+            _names[target] = known  # first: a callable without weak references is refused here
             spec = (number, target, known, lib.WEFT_FUNCTION_ORDERED if ordered else 0)
+            _by_number[number] = target
             for agent in _agents:
                 out, kept = _specs([spec])
-                check(lib.weft_agent_register_sized(agent._live(), out, ffi.sizeof("weft_function")))
+                with agent._used() as handle:
+                    check(lib.weft_agent_register_sized(handle, out, ffi.sizeof("weft_function")))
                 del kept
             _registered[known] = spec
-            _by_number[number] = target
-            _names[target] = known
         return target
 
     return register if target is None else register(target)
@@ -78,6 +89,8 @@ def function(target=None, *, name=None, ordered=False):
 def name_of(target):
     """The registered name of a function, as bytes for C."""
     if isinstance(target, str):
+        if "\0" in target:
+            raise ValueError(f"the name {target!r} has a NUL character")
         return target.encode()
     try:
         known = _names.get(target)
@@ -103,6 +116,7 @@ def _specs(functions):
 
 
 def _arguments(call):
+    own = lib.weft_call_from(call) == lib.weft_agent_rank(lib.weft_call_agent(call))  # then arrays are the caller's own
     out = []
     value = ffi.new("weft_value *")
     for i in range(lib.weft_call_count(call)):
@@ -128,7 +142,7 @@ def _arguments(call):
             value.as_.list = lib.weft_call_list(call, i)
         elif kind == lib.WEFT_TYPE_RREF:
             value.as_.rref = lib.weft_call_rref(call, i)
-        out.append(value_of(value, RRef._of))
+        out.append(value_of(value, RRef._of, own))
     return out
 
 
@@ -137,9 +151,9 @@ def _give(call, result):
     try:
         values = Values(items, "result")
     except TypeError:
-        if len(items) != 1:
+        if len(items) != 1 or is_tensor(result) or isinstance(result, (str, list, dict, int, float)):
             raise
-        lib.weft_call_give_object_sized(call, *_object(result))  # only remote() can have it
+        lib.weft_call_give_object_sized(call, *_object(result))  # C fails any call but one of remote()
         return
     lib.weft_call_give(call, values.args)
     values.release()
@@ -161,8 +175,12 @@ def _run(call, user):
         status = error.status if isinstance(error, Error) else _CODES.get(type(error), Status.INVALID)
         kind = type(error)
         named = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        _log.warning("%s failed: %s", _names.get(target, "?"), error, exc_info=True)
-        lib.weft_call_fail(call, int(status) or -1, b"%s", ffi.new("char[]", f"{named}: {error}".encode()))
+        try:
+            text = str(error)
+        except Exception:
+            text = "its text could not be made"
+        _log.warning("%s failed: %s", _names.get(target, "?"), text, exc_info=True)
+        lib.weft_call_fail(call, int(status) or -1, b"%s", ffi.new("char[]", f"{named}: {text}".encode(errors="replace")))
         return int(status) or -1
     finally:
         _serving.call = before
@@ -176,11 +194,11 @@ _types = {}  # name of a class -> its weft_object_type and the name for C
 
 
 def _object(thing):
-    """The weft_object_type, its size, and the object, for C."""
+    """For C: the type of an object, the size of that struct, and the argument for `drop`."""
     name = type(thing).__qualname__
     if name not in _types:
-        text = ffi.new("char[]", name.encode())
-        _types[name] = ffi.new("weft_object_type *", {"name": text, "drop": Lent.drop}), text
+        text = ffi.new("char[]", name.encode(errors="replace"))
+        _types.setdefault(name, (ffi.new("weft_object_type *", {"name": text, "drop": Lent.drop}), text))
     return _types[name][0], ffi.sizeof("weft_object_type"), Lent.add(thing, named=True)
 
 
@@ -197,17 +215,18 @@ class RRef:
         try:
             values = Values((value,), "value")
         except TypeError:
-            status = lib.weft_rref_create_typed_sized(agent._live(), *_object(value), out, error)
-        else:
-            words = ffi.cast("weft_value_words *", values.args.items)[0]
-            status = _rref_create(agent._live(), words, out, error)
-            values.release()
+            values = None
+        with agent._used() as handle:
+            if values is None:
+                status = lib.weft_rref_create_typed_sized(handle, *_object(value), out, error)
+            else:
+                status = _rref_create(handle, ffi.cast("weft_value_words *", values.args.items)[0], out, error)
         check(status, error)
         self._rref, self._process = out[0], Process.number
 
     @classmethod
     def _of(cls, handle):
-        """Takes over a reference."""
+        """The new object owns the caller's reference to `handle`."""
         self = cls.__new__(cls)
         self._rref, self._process = handle, Process.number
         return self
@@ -220,6 +239,9 @@ class RRef:
         if self._process != Process.number:
             raise RuntimeError("this reference was made before a fork()")
         return self._rref
+
+    def __reduce__(self):
+        raise TypeError("an RRef can be neither copied nor pickled: pass it as an argument")
 
     def owner(self):
         """The rank of the owner."""
@@ -263,7 +285,8 @@ class RRef:
         """Calls a function on the owner, with this reference as its first argument."""
         out = ffi.new("weft_future **")
         with _Start(args, timeout) as start:
-            status = lib.weft_rref_rpc_async_sized(self._live(), name_of(func), start.args, start.options, start.size, out)
+            rref, name = self._live(), name_of(func)
+            status = start.run(lambda: lib.weft_rref_rpc_async_sized(rref, name, start.args, start.options, start.size, out))
         start.check(status)
         return Future(out[0], _results)
 
@@ -273,7 +296,8 @@ class RRef:
     def remote(self, func, args=(), timeout=None):
         out = ffi.new("weft_rref **")
         with _Start(args, timeout) as start:
-            status = lib.weft_rref_rpc_remote_sized(self._live(), name_of(func), start.args, start.options, start.size, out)
+            rref, name = self._live(), name_of(func)
+            status = start.run(lambda: lib.weft_rref_rpc_remote_sized(rref, name, start.args, start.options, start.size, out))
         start.check(status)
         return RRef._of(out[0])
 
@@ -285,9 +309,11 @@ def _ms(seconds):
     """0: the default; -1: no limit."""
     if seconds is None:
         return 0
+    if not isinstance(seconds, (int, float)):
+        raise TypeError(f"a timeout is a number of seconds, not {seconds!r}")
     if seconds == math.inf:
         return -1
-    if seconds <= 0:
+    if not 0 < seconds < 1e15:
         raise ValueError(f"a timeout of {seconds} s: give seconds above 0, or None for the default, or math.inf for none")
     return max(1, math.ceil(seconds * 1000))
 
@@ -316,7 +342,6 @@ class _Start:
         self.options = options = ffi.new("weft_rpc_options *")
         self.size = _OPTIONS
         options.error = error
-        options.wait_for_room = True
         if timeout is not None:
             options.timeout_ms = _ms(timeout)
         if parent != NULL:
@@ -335,16 +360,33 @@ class _Start:
     def check(self, status):
         check(status, self._error)
 
+    def run(self, start):
+        """start(), again while the queue to the worker is full."""
+        end = None
+        while True:
+            status = start()
+            if status != _AGAIN:
+                return status
+            now = time.monotonic()
+            limit = self.options.timeout_ms or 60000
+            end = now + (math.inf if limit < 0 else limit / 1000) if end is None else end
+            if now > end:
+                return status
+            lib.weft_error_unref(self._error[0])
+            self._error[0] = NULL
+            time.sleep(0.001)
+
 
 _OPTIONS = ffi.sizeof("weft_rpc_options")
+_AGAIN = int(Status.AGAIN)
 
 
 def _target(to):
-    if isinstance(to, int):
+    if isinstance(to, int) and not isinstance(to, bool):
         return (to, NULL, 0), None
     if isinstance(to, WorkerInfo):
         return (to.id, NULL, 0), None
-    if isinstance(to, str):
+    if isinstance(to, str) and "\0" not in to:
         text = ffi.new("char[]", to.encode())
         return (-1, text, 0), text
     raise TypeError(f"{to!r} is no worker: give a rank, a name or a WorkerInfo")
@@ -353,16 +395,46 @@ def _target(to):
 # ---- Agents ----
 
 
+class _Use:
+    __slots__ = ("_agent",)
+
+    def __init__(self, agent):
+        self._agent = agent
+
+    def __enter__(self):
+        agent = self._agent
+        handle = agent._live()
+        if getattr(_serving, "call", NULL) != NULL:
+            self._agent = None
+            return handle
+        with agent._idle:
+            if agent._ends:
+                self._agent = None
+                raise Error(Status.CLOSED, "the agent is closing")
+            agent._users += 1
+        return agent._live()
+
+    def __exit__(self, *_):
+        agent = self._agent
+        if agent is not None:
+            with agent._idle:
+                agent._users -= 1
+                if agent._ends and not agent._users:
+                    agent._idle.notify_all()
+
+
 class Agent:
     """This process's membership of a job. It opens when all workers of the job have opened theirs. Rank, world size and the address
-    of rank 0 come from the launcher (weft-run, mpirun, srun) or from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, if they are not
-    given. Times are in seconds; the other options are those of weft_agent_options in weft/agent.h."""
+    of rank 0 come from the launcher (weft-run, mpirun, srun) or from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, if the caller
+    gives none. Times are in seconds. weft_agent_options in weft/agent.h describes the other options."""
 
     def __init__(self, name=None, rank=None, world_size=None, *, secret=None, call_timeout=None, rendezvous_timeout=None,
                  death_timeout=None, **options):
         kept = []
 
         def text(value):
+            if not isinstance(value, (str, os.PathLike)) or "\0" in os.fspath(value):
+                raise TypeError(f"{value!r} is no text without NUL")
             kept.append(ffi.new("char[]", os.fspath(value).encode()))
             return kept[-1]
 
@@ -381,29 +453,24 @@ class Agent:
         for key, value in options.items():
             if key not in _SIMPLE:
                 raise TypeError(f"Agent has no option {key!r}: there are {', '.join(sorted(_SIMPLE))}")
-            setattr(want, key, text(value) if isinstance(value, (str, os.PathLike)) else value)
+            setattr(want, key, text(value) if _SIMPLE[key] is str else _SIMPLE[key](value))
         out = ffi.new("weft_agent **")
         error = ffi.new("weft_error **")
         sizes = [ffi.sizeof(one) for one in ("weft_agent_options", "weft_function", "weft_bootstrap")]
-        self._handle, self._process = NULL, Process.number
+        self._handle, self._process, self._ends, self._users = NULL, Process.number, False, 0
+        self._idle = threading.Condition()
         with _lock:
             want.functions, kept_functions = _specs(list(_registered.values()))
             want.function_count = len(_registered)
             known = set(_registered)
-        abandoned = []
 
-        def open_it():
-            status = lib.weft_agent_open_sized(want, *sizes, out, error)
-            if abandoned and status == 0:
+        def undo(status):
+            del kept[:]
+            if status == 0:
                 lib.weft_agent_stop(out[0])
-            return status
 
-        try:
-            status = interruptible(open_it)
-        except BaseException:
-            abandoned.append((kept, kept_functions))
-            raise
-        check(status, error)
+        check(interruptible(lambda: lib.weft_agent_open_sized(want, *sizes, out, error), undo=undo), error)
+        del kept_functions
         self._handle = out[0]
         with _lock:
             _agents.append(self)
@@ -420,6 +487,14 @@ class Agent:
             raise Error(Status.CLOSED, "the agent is closed")
         return self._handle
 
+    def _used(self):
+        """A context with the handle, for one short function of C: the agent is not freed meanwhile. Functions that others called
+        need none: C waits for them."""
+        return _Use(self)
+
+    def __reduce__(self):
+        raise TypeError("an Agent can be neither copied nor pickled")
+
     def __enter__(self):
         return self
 
@@ -431,11 +506,13 @@ class Agent:
 
     @property
     def rank(self):
-        return lib.weft_agent_rank(self._live())
+        with self._used() as agent:
+            return lib.weft_agent_rank(agent)
 
     @property
     def world_size(self):
-        return lib.weft_agent_world_size(self._live())
+        with self._used() as agent:
+            return lib.weft_agent_world_size(agent)
 
     @property
     def name(self):
@@ -443,12 +520,14 @@ class Agent:
 
     def worker_name(self, rank):
         """The name of a worker; None if there is none of that rank."""
-        found = lib.weft_agent_name(self._live(), rank)
-        return None if found == NULL else ffi.string(found).decode()
+        with self._used() as agent:
+            found = lib.weft_agent_name(agent, rank)
+            return None if found == NULL else ffi.string(found).decode()
 
     def find(self, name):
         """The rank of the living worker with that name; None if there is none."""
-        rank = lib.weft_agent_find(self._live(), name.encode())
+        with self._used() as agent:
+            rank = lib.weft_agent_find(agent, name.encode())
         return None if rank < 0 else rank
 
     def get_worker_info(self, name=None):
@@ -464,12 +543,17 @@ class Agent:
         name = name_of(func)
         target, text = _target(to)
         with _Start(args, timeout, land) as start:
-            status = lib.weft_rpc_async_sized(self._live(), target, name, start.args, start.options, start.size, out)
+
+            def call():
+                with self._used() as agent:
+                    return lib.weft_rpc_async_sized(agent, target, name, start.args, start.options, start.size, out)
+
+            status = start.run(call)
         start.check(status)
         return Future(out[0], _results, start.kept)
 
     def rpc_sync(self, to, func, args=(), timeout=None, land=None):
-        """The same, and waits for the result."""
+        """Like rpc_async, but waits for the result."""
         return self.rpc_async(to, func, args, timeout, land).wait()
 
     def remote(self, to, func, args=(), timeout=None):
@@ -478,34 +562,49 @@ class Agent:
         name = name_of(func)
         target, text = _target(to)
         with _Start(args, timeout) as start:
-            status = lib.weft_rpc_remote_sized(self._live(), target, name, start.args, start.options, start.size, out)
+
+            def call():
+                with self._used() as agent:
+                    return lib.weft_rpc_remote_sized(agent, target, name, start.args, start.options, start.size, out)
+
+            status = start.run(call)
         start.check(status)
         return RRef._of(out[0])
 
     def serve(self):
         """Serves calls until all workers are done: each has closed its agent, or serves too."""
         agent = self._live()
-        check(interruptible(lambda: lib.weft_agent_serve(agent, -1), lambda: lib.weft_agent_wake(agent)))
+        check(
+            interruptible(
+                lambda: lib.weft_agent_serve(agent, -1),
+                lambda: lib.weft_agent_wake(agent),
+                lambda _: lib.weft_agent_clear_wake(agent),
+            )
+        )
 
     def _end(self, run):
         agent = self._live()
         if getattr(_serving, "call", NULL) != NULL:
             raise Error(Status.DEADLOCK, "a function that others called cannot end the agent")
-        with _lock:
-            if self not in _agents:
+        with self._idle:
+            if self._ends:
                 raise Error(Status.STATE, "another thread ends the agent")
-            _agents.remove(self)
+            self._ends = True
+            while self._users:
+                self._idle.wait()
 
         def end():
             try:  # functions that run here may use it meanwhile
                 return run(agent)
             finally:
                 self._handle = NULL
+                with _lock:
+                    _agents.remove(self)
 
         return interruptible(end, lambda: lib.weft_agent_stop(agent))
 
     def close(self):
-        """Leaves the job when it needs this worker no longer. Serves calls meanwhile."""
+        """Leaves the job when no other worker needs this one. Serves calls until then."""
         check(self._end(lambda agent: lib.weft_agent_close(agent, -1)))
 
     def stop(self):
@@ -513,19 +612,29 @@ class Agent:
         self._end(lib.weft_agent_stop)
 
 
-_SIMPLE = {"elastic", "leaks_fail", "master_addr", "master_port", "fabric", "iface", "ports", "threads", "no_binding",
-           "queue_limit_bytes", "memory_budget_bytes", "trace_file", "metrics_file"}
+_SIMPLE = {"elastic": bool, "leaks_fail": bool, "master_addr": str, "master_port": int, "fabric": str, "iface": str, "ports": str,
+           "threads": int, "no_binding": bool, "queue_limit_bytes": int, "memory_budget_bytes": int, "trace_file": str,
+           "metrics_file": str}
 
 _default = [None]
+
+
+def _serving_agent(handle):
+    """The agent with this handle. There is none yet if its Agent() has not returned: then one that is good for the call."""
+    for agent in list(_agents):
+        if agent._handle == handle:
+            return agent
+    agent = Agent.__new__(Agent)
+    agent._handle, agent._process, agent._ends = handle, Process.number, True
+    agent._users, agent._idle = 0, threading.Condition()
+    return agent
 
 
 def default_agent():
     """The agent that init_rpc() opened; in a function that another worker called, the agent that serves it."""
     call = getattr(_serving, "call", NULL)
     if call != NULL:
-        agent = Agent.__new__(Agent)
-        agent._handle, agent._process = lib.weft_call_agent(call), Process.number
-        return agent
+        return _serving_agent(lib.weft_call_agent(call))
     agent = _default[0]
     if agent is None:
         raise Error(Status.STATE, "there is no agent: call weft.init_rpc() first")
@@ -541,13 +650,13 @@ def init_rpc(name=None, rank=None, world_size=None, **options):
 
 
 def shutdown(graceful=True):
-    """Closes the agent of init_rpc(), when all workers have called it. graceful=False: at once."""
+    """Waits until all workers have called shutdown(), then closes the agent of init_rpc(). graceful=False: stops at once."""
     agent = default_agent()
-    _default[0] = None
-    if graceful:
-        agent.close()
-    else:
-        agent.stop()
+    try:
+        agent.close() if graceful else agent.stop()
+    finally:
+        if _default[0] is agent and (agent._ends or agent._handle == NULL):
+            _default[0] = None
 
 
 def rpc_sync(to, func, args=(), timeout=None, land=None):
@@ -569,15 +678,19 @@ def get_worker_info(name=None):
 def _exit():
     """Before the interpreter ends: afterwards no thread of weft may run Python."""
     for agent in list(_agents):
-        lib.weft_agent_stop(agent._handle)
-    for ended in _wait.left:
-        ended.wait()
+        try:
+            agent.stop()
+        except Error:  # another thread ends it
+            lib.weft_agent_stop(agent._handle)
+    for thread in _wait.left:
+        thread.join()
 
 
 def _forked():
     global _lock
     _lock = threading.Lock()
     _agents.clear()
+    _wait.left.clear()
     _default[0] = None
     _serving.call = NULL
 

@@ -76,7 +76,7 @@ def error_of(error, status=0):
 
 
 def check(status, error=None):
-    """Raises if `status` is a failure. `error` is a weft_error *[1], which is released, or None."""
+    """Raises if `status` is a failure. `error`: a weft_error ** (released here), or None."""
     if status == 0:
         return
     detail = error[0] if error is not None else NULL

@@ -71,8 +71,11 @@ class Future:
         self._process = Process.number
 
     def __del__(self, unref=lib.weft_future_unref, process=Process):
-        if self._process == process.number:
+        if getattr(self, "_process", None) == process.number:
             unref(self._handle)
+
+    def __reduce__(self):
+        raise TypeError("a Future can be neither copied nor pickled")
 
     def _live(self):
         if self._process != Process.number:
@@ -104,7 +107,7 @@ class Future:
         return self._read(self._handle)
 
     def wait(self, timeout=None):
-        """The result, or raises why there is none. timeout: seconds; weft.Timeout if it is not there then, and may still come."""
+        """Returns the result, or raises the call's error. weft.Timeout after `timeout` seconds; the result may still come."""
         self._wait(timeout)
         return self._result()
 
@@ -117,7 +120,7 @@ class Future:
         return None if error == NULL else error_of(error)
 
     def cancel(self):
-        """Asks for the end of the call. False if it has ended."""
+        """Requests cancellation. Returns False if the call is already complete. Until it is, C may still use its arrays."""
         return lib.weft_future_cancel(self._live()) == 0
 
     def cancelled(self):
@@ -133,6 +136,8 @@ class Future:
 
     def add_done_callback(self, function):
         """Calls function(future) when it is done, on a thread of weft's executor."""
+        if not callable(function):
+            raise TypeError(f"{function!r} cannot be called")
         self._then(lambda: function(self))
 
     def concurrent(self):

@@ -28,22 +28,24 @@ class Group:
     def __init__(self, name, ranks=None, timeout=None, agent=None):
         """All members open the group, with the same name and ranks; None: all workers."""
         agent = agent or default_agent()
-        members = ffi.new("int[]", list(ranks)) if ranks is not None else NULL
+        ranks = list(ranks) if ranks is not None else []
+        members = ffi.new("int[]", ranks) if ranks else NULL
         out = ffi.new("weft_group **")
         error = ffi.new("weft_error **")
-        handle, text = agent._live(), name.encode()
+        text = name.encode()
         self._handle, self._process = NULL, Process.number
-        check(
-            interruptible(
-                lambda: lib.weft_group_open(handle, text, members, len(ranks) if ranks is not None else 0, _ms(timeout), out, error)
-            ),
-            error,
-        )
+        limit = _ms(timeout)
+        with agent._used() as handle:
+            run = lambda: lib.weft_group_open(handle, text, members, len(ranks), limit, out, error)  # noqa: E731
+            check(interruptible(run, undo=lambda status: status or lib.weft_group_close(out[0])), error)
         self._agent, self._handle = agent, out[0]
 
     def __del__(self, close=lib.weft_group_close, process=Process):
         if getattr(self, "_process", None) == process.number and self._handle != NULL:
             close(self._handle)
+
+    def __reduce__(self):
+        raise TypeError("a Group can be neither copied nor pickled")
 
     def __enter__(self):
         return self
@@ -93,7 +95,9 @@ class Group:
         out = ffi.new("weft_group **")
         error = ffi.new("weft_error **")
         handle = self._live()
-        check(interruptible(lambda: lib.weft_group_shrink(handle, _ms(timeout), out, error)), error)
+        limit = _ms(timeout)
+        run = lambda: lib.weft_group_shrink(handle, limit, out, error)  # noqa: E731
+        check(interruptible(run, undo=lambda status: status or lib.weft_group_close(out[0])), error)
         other = Group.__new__(Group)
         other._agent, other._handle, other._process = self._agent, out[0], Process.number
         return other
@@ -108,7 +112,10 @@ class Group:
                 raise TypeError(f"array {i}: {error}") from None
         out = ffi.new("weft_future **")
         handles = [NULL if one is None else one._handle for one in tensors]
-        check(function(self._live(), *handles, *more, _ms(timeout), out))
+        status = function(self._live(), *handles, *more, _ms(timeout), out)
+        if status:
+            error = lib.weft_group_error(self._live())
+            raise error_of(error, status)
         future = Future(out[0], read, tensors)
         return future.wait() if wait else future
 

@@ -5,7 +5,7 @@ import subprocess
 
 from weft._declarations import ffi
 
-_SONAME = "libweft.so.0"  # the headers' from which _declarations was made
+_SONAME = "libweft.so.0"  # for which _declarations was generated
 
 
 def _candidates():

@@ -45,9 +45,8 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
 
 
 class Lent:
-    """Objects that C uses: the owners of memory, and objects that references name. When weft has ended with one, it cancels
-    a future, on any of its threads, as such a thread must not wait for the GIL. Threads of Python look for futures that are
-    done, and drop the objects: each that lends another one, and one that looks from time to time."""
+    """Objects that C uses: the owners of memory, and objects that references name. A future is a flag that C can set without the
+    GIL: to release an object, C cancels its future, on any thread. Python threads later drop the objects of such futures."""
 
     drop = ffi.cast("weft_drop_fn", lib.weft_future_cancel)
     _lock = threading.Lock()
@@ -65,29 +64,41 @@ class Lent:
             cls._objects.append((future, thing))
             if named:
                 cls._named[int(ffi.cast("uintptr_t", future))] = thing
-            if cls._thread is None:
+            starts = cls._thread is None
+            if starts:
                 cls._thread = threading.Thread(target=cls._look, name="weft lent objects", daemon=True)
+        if starts:
+            try:
                 cls._thread.start()
+            except RuntimeError:  # the interpreter ends
+                pass
         cls.collect(2)
         return future
 
     @classmethod
     def collect(cls, most):
-        """Looks at the `most` objects that were lent first. Drops those that are no longer used."""
+        """Looks at the next `most` objects. Drops those that are no longer used."""
         done = []
         with cls._lock:
             for _ in range(min(most, len(cls._objects))):
                 if lib.weft_future_done(cls._objects[0][0]):
                     done.append(cls._objects.popleft())
+                    cls._named.pop(int(ffi.cast("uintptr_t", done[-1][0])), None)
                 else:
                     cls._objects.rotate(-1)
         for future, _ in done:
-            cls._named.pop(int(ffi.cast("uintptr_t", future)), None)
+            lib.weft_future_cancel(future)  # takes the future's lock: the thread that has cancelled it no longer uses it
             lib.weft_future_unref(future)
 
     @classmethod
     def named(cls, argument):
         return cls._named[int(ffi.cast("uintptr_t", argument))]
+
+    @classmethod
+    def count(cls):
+        """The number of objects that C uses."""
+        cls.collect(len(cls._objects))
+        return len(cls._objects)
 
     @classmethod
     def _look(cls):
@@ -102,8 +113,8 @@ class Lent:
     @classmethod
     def forked(cls):
         cls._lock = threading.Lock()
-        cls._kept = cls._objects  # the parent's: never dropped here
-        cls._objects = collections.deque()
+        cls._kept = cls._objects, cls._named  # the parent's: never dropped here
+        cls._objects, cls._named = collections.deque(), {}
         cls._thread = None
 
 
@@ -117,43 +128,48 @@ class Tensor:
     """A tensor of weft. NumPy, PyTorch and others take it without a copy: numpy(), torch(), numpy.asarray(t),
     torch.from_dlpack(t), memoryview(t.buffer())."""
 
-    __slots__ = ("_handle", "_process", "__weakref__")
+    __slots__ = ("_handle", "_process", "_read_only", "__weakref__")
 
-    def __init__(self, handle):
-        """Takes over a reference. Use weft.tensor() to make one of another object."""
-        self._handle = handle
+    def __init__(self, handle, read_only=False):
+        """The new object owns the caller's reference to `handle`. Use weft.tensor() to make one of another object."""
+        self._handle, self._read_only = handle, read_only
         self._process = Process.number
 
     def __del__(self, unref=lib.weft_tensor_unref, process=Process):
-        if self._process == process.number:
+        if getattr(self, "_process", None) == process.number:
             unref(self._handle)
+
+    def __reduce__(self):
+        raise TypeError("a weft.Tensor can be neither copied nor pickled: use numpy() or torch()")
 
     @property
     def shape(self):
-        return tuple(lib.weft_tensor_size(self._handle, i) for i in range(lib.weft_tensor_ndim(self._handle)))
+        handle = self._live()
+        return tuple(lib.weft_tensor_size(handle, i) for i in range(lib.weft_tensor_ndim(handle)))
 
     @property
     def strides(self):
         """In elements."""
-        return tuple(lib.weft_tensor_stride(self._handle, i) for i in range(lib.weft_tensor_ndim(self._handle)))
+        handle = self._live()
+        return tuple(lib.weft_tensor_stride(handle, i) for i in range(lib.weft_tensor_ndim(handle)))
 
     @property
     def dtype(self):
         """Its name, such as "float32"."""
-        return _NAMES[lib.weft_tensor_dtype(self._handle)]
+        return _NAMES[lib.weft_tensor_dtype(self._live())]
 
     @property
     def device(self):
         """"cpu" or "cuda:N"."""
-        device = lib.weft_tensor_device(self._handle)
+        device = lib.weft_tensor_device(self._live())
         return f"cuda:{device.index}" if device.kind else "cpu"
 
     @property
     def data_ptr(self):
         """The address of the first element, on its device."""
-        data = lib.weft_tensor_data(self._handle)
+        data = lib.weft_tensor_data(self._live())
         if data == NULL and self.device != "cpu":
-            return self._managed(lambda m: int(ffi.cast("uintptr_t", m.tensor.data)) + m.tensor.byte_offset)
+            return self._with_dlpack(lambda m: int(ffi.cast("uintptr_t", m.tensor.data)) + m.tensor.byte_offset)
         return int(ffi.cast("uintptr_t", data))
 
     def __len__(self):
@@ -163,6 +179,11 @@ class Tensor:
 
     def __repr__(self):
         return f"weft.Tensor({self.dtype} {list(self.shape)} on {self.device})"
+
+    def _live(self):
+        if self._process != Process.number:
+            raise RuntimeError("this tensor was made before a fork()")
+        return self._handle
 
     def _host_row(self):
         row = _DTYPES[self.dtype]
@@ -180,7 +201,7 @@ class Tensor:
             "shape": self.shape,
             "typestr": row[3],
             "strides": tuple(one * row[2] // 8 for one in self.strides),
-            "data": (self.data_ptr, False),
+            "data": (self.data_ptr, self._read_only),
         }
 
     def numpy(self):
@@ -190,15 +211,16 @@ class Tensor:
         return numpy.asarray(self)
 
     def buffer(self):
-        """An object with the buffer protocol over the same memory. The tensor must be contiguous."""
+        """A memoryview over the same memory; bytes for float16 and complex dtypes. The tensor must be contiguous."""
         row = self._host_row()
         if not lib.weft_tensor_is_contiguous(self._handle):
             raise BufferError("the tensor is not contiguous: use numpy()")
-        lib.weft_tensor_ref(self._handle)
-        handle = self._handle
-        data = ffi.gc(ffi.cast("char *", lib.weft_tensor_data(handle)), lambda _: lib.weft_tensor_unref(handle))
-        view = memoryview(ffi.buffer(data, lib.weft_tensor_nbytes(handle))).cast("B")
-        if len(row[4]) > 1 or not view.nbytes:
+        own = Tensor(lib.weft_tensor_ref(self._live()))
+        data = ffi.gc(ffi.cast("char *", lib.weft_tensor_data(own._handle)), lambda _: own)  # lives as long as the buffer
+        view = memoryview(ffi.buffer(data, lib.weft_tensor_nbytes(own._handle))).cast("B")
+        if self._read_only:
+            view = view.toreadonly()
+        if row[4] in ("e", "Zf", "Zd") or not view.nbytes:  # memoryview.cast knows no such formats
             return view
         return view.cast(row[4], self.shape) if self.shape else view.cast(row[4])
 
@@ -211,7 +233,7 @@ class Tensor:
         return torch.from_dlpack(self)
 
     def __dlpack_device__(self):
-        device = lib.weft_tensor_device(self._handle)
+        device = lib.weft_tensor_device(self._live())
         return (2, device.index) if device.kind else (1, 0)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
@@ -224,14 +246,17 @@ class Tensor:
     def _capsule(self, as_uint8=False):
         out = ffi.new("weft_dlpack_unversioned **")
         error = ffi.new("weft_error **")
-        check(lib.weft_tensor_to_dlpack_unversioned(self._handle, lib.WEFT_DLPACK_READ_ONLY, out, error), error)
+        check(lib.weft_tensor_to_dlpack_unversioned(self._live(), lib.WEFT_DLPACK_READ_ONLY, out, error), error)
         if as_uint8:
             out[0].tensor.dtype.code = 1
-        return _py.PyCapsule_New(int(ffi.cast("uintptr_t", out[0])), b"dltensor", _unused)
+        address = int(ffi.cast("uintptr_t", out[0]))
+        _capsules[address] = Process.number
+        return _py.PyCapsule_New(address, b"dltensor", _capsule_ended)
 
-    def _managed(self, use):
+    def _with_dlpack(self, use):
+        """use(the DLPack struct), which is valid until this returns."""
         out = ffi.new("weft_dlpack_unversioned **")
-        check(lib.weft_tensor_to_dlpack_unversioned(self._handle, lib.WEFT_DLPACK_READ_ONLY, out, NULL))
+        check(lib.weft_tensor_to_dlpack_unversioned(self._live(), lib.WEFT_DLPACK_READ_ONLY, out, NULL))
         try:
             return use(out[0])
         finally:
@@ -239,11 +264,21 @@ class Tensor:
 
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-def _unused(capsule):
-    """A capsule has ended. If nobody took its tensor, releases it."""
-    if _valid(capsule, b"dltensor"):
+def _capsule_ended(capsule):
+    """If nobody took the capsule's tensor, releases it. An exception may be pending, which must stay."""
+    saved = (ctypes.c_void_p * 3)()
+    at = ctypes.addressof(saved)
+    _fetch(at, at + _POINTER, at + 2 * _POINTER)
+    if _valid(capsule, b"dltensor") and _capsules.pop(_pointer(capsule, b"dltensor"), None) == Process.number:
         managed = ffi.cast("weft_dlpack_unversioned *", _pointer(capsule, b"dltensor"))
         managed.deleter(managed)
+    _restore(saved[0], saved[1], saved[2])
+
+
+_POINTER = ctypes.sizeof(ctypes.c_void_p)
+_fetch = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(("PyErr_Fetch", _py))
+_restore = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(("PyErr_Restore", _py))
+_capsules = {}  # address of a struct in a capsule -> Process.number when it was made
 
 
 def _shape(sizes):
@@ -286,12 +321,14 @@ def _of_array(thing, writable):
         if any(one % size for one in strides):
             raise TypeError("its strides are no multiples of its elements")
         strides = [one // size for one in strides]
-    return _wrap(thing, dtype, address, face["shape"], strides)
+    return _wrap((thing, face), dtype, address, face["shape"], strides)
 
 
-def _of_torch(thing):
+def _of_torch(thing, writable):
     if thing.device.type != "cpu":
-        return _of_dlpack(thing)
+        return _of_dlpack(thing, writable)
+    if writable and 0 in thing.stride() and thing.numel() > 1:
+        raise TypeError("several of its indices are one element")
     if thing.layout is not sys.modules["torch"].strided:
         raise TypeError(f"a PyTorch tensor of the layout {thing.layout}")
     row = _DTYPES.get(str(thing.dtype).partition(".")[2])
@@ -302,10 +339,12 @@ def _of_torch(thing):
     return _wrap(thing, row[0], thing.data_ptr(), tuple(thing.shape), thing.stride())
 
 
-def _of_dlpack(thing):
-    """Memory of the CPU stays with the capsule. That of a GPU goes to weft, whose streams it must follow."""
+def _of_dlpack(thing, writable):
+    """Memory of the CPU stays with the capsule. That of a GPU goes to weft, ordered with the legacy stream."""
     kind, _ = thing.__dlpack_device__()
-    capsule = thing.__dlpack__(stream=0) if kind == 2 else thing.__dlpack__()
+    if writable:
+        raise TypeError("DLPack does not say whether it may be written: use an array of NumPy, PyTorch or weft")
+    capsule = thing.__dlpack__(stream=1) if kind == 2 else thing.__dlpack__()
     managed = ffi.cast("weft_dlpack_unversioned *", _py.PyCapsule_GetPointer(capsule, b"dltensor"))
     if kind == 2:
         out = ffi.new("weft_tensor **")
@@ -327,7 +366,7 @@ def _of_buffer(thing, writable):
     if writable and view.readonly:
         raise TypeError("it is read-only")
     dtype = _BY_FORMAT.get(view.format.lstrip("@=<"))
-    if dtype is None or view.format[0] in ">!":
+    if dtype is None or view.format[0] in ">!" or view.itemsize != lib.weft_dtype_size(dtype):
         raise TypeError(f"weft has no tensors of the format {view.format!r}")
     if not view.c_contiguous:
         raise TypeError("a buffer must be contiguous: use an array of NumPy")
@@ -347,25 +386,38 @@ def handle_of(thing, writable=False):
     """A reference to a tensor over the object's memory, without a copy; TypeError if there is none. writable: weft will write
     to it."""
     if isinstance(thing, Tensor):
-        if thing._process != Process.number:
-            raise RuntimeError("this tensor was made before a fork()")
-        return lib.weft_tensor_ref(thing._handle)
+        if writable and thing._read_only:
+            raise TypeError("it is read-only")
+        return lib.weft_tensor_ref(thing._live())
+    if not is_tensor(thing):
+        raise TypeError(f"{type(thing).__name__} is no array")
     if type(thing).__module__.partition(".")[0] == "torch":
-        return _of_torch(thing)
+        return _of_torch(thing, writable)
     if hasattr(thing, "__array_interface__"):
         return _of_array(thing, writable)
     if hasattr(thing, "__dlpack__"):
-        return _of_dlpack(thing)
+        return _of_dlpack(thing, writable)
     return _of_buffer(thing, writable)
+
+
+def _is_read_only(thing):
+    if isinstance(thing, Tensor):
+        return thing._read_only
+    face = getattr(thing, "__array_interface__", None)
+    if face is not None:
+        return face["data"][1]
+    return memoryview(thing).readonly if not hasattr(thing, "__dlpack__") else False
 
 
 def tensor(thing):
     """A weft.Tensor over the memory of an array, a PyTorch tensor, or an object with DLPack or a buffer, without a copy."""
-    return Tensor(handle_of(thing))
+    return Tensor(handle_of(thing), _is_read_only(thing))
 
 
 def zeros(shape, dtype="float32"):
-    """A new tensor in memory of weft, which calls and groups use again."""
+    """A new tensor from weft's pool of memory. dtype: a name, or a dtype of NumPy or PyTorch."""
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    dtype = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
     row = _DTYPES.get(dtype)
     if row is None:
         raise TypeError(f"no dtype {dtype!r}: one of {', '.join(_DTYPES)}")

@@ -6,7 +6,7 @@ the buffer protocol), weft.RRef, and lists and tuples of these. A list of tensor
 """
 import sys
 
-from weft._library import ffi, lib
+from weft._library import Process, ffi, lib
 from weft._tensor import Tensor, handle_of, is_tensor
 
 (
@@ -26,30 +26,35 @@ from weft._tensor import Tensor, handle_of, is_tensor
 class Values:
     """A borrowed list for one call of C: `args`, and what its memory needs. release() after the call."""
 
-    __slots__ = ("args", "_kept", "_tensors")
+    __slots__ = ("args", "_kept", "_tensors", "_process")
 
     def __init__(self, items, what="argument"):
         self._kept = []
         self._tensors = []
+        self._process = Process.number
         try:
             self.args = self._list(items, what)
         except BaseException:
             self.release()
             raise
 
-    def release(self):
-        for one in self._tensors:
-            lib.weft_tensor_unref(one)
-        self._tensors = []
+    def release(self, unref=lib.weft_tensor_unref, process=Process):
+        tensors, self._tensors = self._tensors, []
+        for one in tensors if self._process == process.number else ():
+            unref(one)
+
+    __del__ = release
 
     def _list(self, items, what):
+        if len(items) > 1024:
+            raise TypeError(f"{what}: {len(items)} values, where a list has at most 1,024: send an array")
         out = ffi.new("weft_value[]", len(items) or 1)
         args = ffi.new("weft_args *", (out, len(items)))
         self._kept += (out, args)
         for i, item in enumerate(items):
             try:
                 self._fill(out[i], item, what, i)
-            except (TypeError, OverflowError, RuntimeError, BufferError) as error:
+            except (TypeError, ValueError, OverflowError, RuntimeError, BufferError) as error:
                 if getattr(error, "_names", False):
                     raise
                 named = type(error) if isinstance(error, (OverflowError, RuntimeError)) else TypeError
@@ -71,15 +76,17 @@ class Values:
         elif isinstance(item, str):
             if "\0" in item:
                 raise TypeError("a str with the character NUL: send bytes")
-            self._bytes(value, STRING, item.encode())
+            self._bytes(value, STRING, item.encode(errors="surrogateescape"))
         elif isinstance(item, (bytes, bytearray)):
             self._bytes(value, BYTES, item)
         elif is_tensor(item):
             value.type, value.as_.tensor = TENSOR, self._tensor(item)
         elif isinstance(item, (list, tuple)):
+            if what.count("item") >= 7:
+                raise TypeError("lists nest at most 8 deep")
             self._items(value, item, f"{what} {i}, item")
         elif hasattr(item, "_rref"):
-            value.type, value.as_.rref = RREF, item._rref
+            value.type, value.as_.rref = RREF, item._live()
             self._kept.append(item)
         else:
             self._other(value, item)
@@ -119,11 +126,11 @@ class Values:
             )
 
 
-def value_of(item, rref_of):
+def value_of(item, rref_of, read_only=False):
     """The Python object of one weft_value; tensors and references get a reference of their own."""
     kind = item.type
     if kind == TENSOR:
-        return Tensor(lib.weft_tensor_ref(item.as_.tensor))
+        return Tensor(lib.weft_tensor_ref(item.as_.tensor), read_only)
     if kind == F64:
         return item.as_.f64
     if kind == I64:
@@ -135,18 +142,18 @@ def value_of(item, rref_of):
         return data.decode(errors="surrogateescape") if kind == STRING else data
     if kind == TENSORS:
         tensors = item.as_.tensors
-        return [Tensor(lib.weft_tensor_ref(tensors.items[i])) for i in range(tensors.count)]
+        return [Tensor(lib.weft_tensor_ref(tensors.items[i]), read_only) for i in range(tensors.count)]
     if kind == LIST:
-        return values_of(item.as_.list, rref_of)
+        return values_of(item.as_.list, rref_of, read_only)
     if kind == RREF:
         return rref_of(lib.weft_rref_ref(item.as_.rref))
     return None
 
 
-def values_of(args, rref_of):
+def values_of(args, rref_of, read_only=False):
     """The list of Python objects of a weft_args."""
     items = args.items
-    return [value_of(items[i], rref_of) for i in range(args.count)]
+    return [value_of(items[i], rref_of, read_only) for i in range(args.count)]
 
 
 def result_of(args, rref_of):
@@ -159,6 +166,8 @@ def result_of(args, rref_of):
 
 def landing(places):
     """A weft_tensors for landing places, with what must live as long; each is writable."""
+    if not isinstance(places, (tuple, list)):
+        raise TypeError(f"land is a {type(places).__name__}: give a tuple of arrays")
     handles = []
     for i, place in enumerate(places):
         try:

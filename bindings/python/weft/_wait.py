@@ -3,32 +3,54 @@
 import threading
 
 SLICE_MS = 100
-left = []  # events of functions that still run after an interrupt
+left = []  # the threads of waits that were interrupted and have not ended
 
 
-def interruptible(run, interrupt=None):
-    """The result of run(), which may block in C. If an exception comes meanwhile (KeyboardInterrupt), calls interrupt(), which
-    makes run() return, and raises it; run() may end later. Without `interrupt` run() is left to itself."""
+def interruptible(run, interrupt=None, undo=None):
+    """The result of run(), which may block in C. If an exception interrupts the wait (KeyboardInterrupt), calls interrupt(), which
+    shall make run() return, and raises the exception. run() may return later: then undo(its result) is called. interrupt() is
+    never called after run() has returned."""
     if threading.current_thread() is not threading.main_thread():
         return run()
     out = []
-    ended = threading.Event()
+    lock = threading.Lock()  # run() has returned, or it was interrupted: whichever is first
+    entered, ended, interrupted = threading.Event(), threading.Event(), []
 
     def work():
         try:
+            entered.set()
             out.append((run(), None))
         except BaseException as error:
             out.append((None, error))
-        ended.set()
+        with lock:
+            ended.set()
+        if interrupted and undo and out[0][1] is None:
+            undo(out[0][0])
 
-    threading.Thread(target=work, name="weft wait", daemon=True).start()
+    def stop():
+        entered.wait()
+        with lock:
+            if not ended.is_set():
+                interrupt()
+
+    thread = threading.Thread(target=work, name="weft wait", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter ends
+        return run()
     try:
         ended.wait()
     except BaseException:
-        if interrupt:
-            left.append(ended)
-            threading.Thread(target=interrupt, name="weft interrupt", daemon=True).start()
-            ended.wait(SLICE_MS / 1000)
+        with lock:
+            late = not ended.is_set()
+            interrupted.append(True)
+        if not late and undo and out[0][1] is None:
+            undo(out[0][0])
+        if late:
+            left.append(thread)
+            if interrupt:
+                threading.Thread(target=stop, name="weft interrupt", daemon=True).start()
+                thread.join(SLICE_MS / 1000)
         raise
     result, error = out[0]
     if error:
