@@ -113,6 +113,12 @@ if(TARGET weft_python)
     "This package has the Python package weft: processes in Python take part in"
     "jobs, with arrays of NumPy and PyTorch." ALL
     DEPENDS ${library} python3 python3-cffi-backend SUGGESTS python3-numpy python3-torch weft-tools)
+  set(control ${CMAKE_CURRENT_BINARY_DIR}/packages_control/python3-weft) # as dh_python3 writes them
+  file(WRITE ${control}/postinst "#!/bin/sh\nset -e\n[ \"$1\" != configure ] || py3compile -p python3-weft\n")
+  file(WRITE ${control}/prerm "#!/bin/sh\nset -e\npy3clean -p python3-weft\n")
+  file(CHMOD ${control}/postinst ${control}/prerm PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ
+    GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+  set(CPACK_DEBIAN_PYTHON3-WEFT_PACKAGE_CONTROL_EXTRA ${control}/postinst ${control}/prerm)
 endif()
 weft_package(weft-doc doc "documentation and examples of the weft library" ${about}
   "This package has the pages, and the examples as sources with a Makefile." ALL
