@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * worker.c - a worker in C of a job whose workers are in four languages (worker.cpp, worker.f90, worker.py). Each has the
- * functions echo, fail, ramp, total and nothing; calls those of all others; and at last one worker is killed.
+ * functions echo, fail, ramp, total and nothing, and calls those of all others. When all have done so, the worker in C++
+ * is killed by a call of its function die, and the one in C calls the others again.
  *
  * ramp(n) gives the float64 tensor 1, 2 ... n. total takes a tensor, or a reference to one, and gives its sum.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <weft/group.h>
 #include <weft/rpc.h>
 #include <weft/rref.h>
 
@@ -144,6 +146,15 @@ static void call_all(weft_agent *agent, int to, int next, int calls)
         must(!weft_rpc_sync(agent, weft_to_rank(to), "nothing", WEFT_NO_VALUES, NULL, NULL), "nothing");
 }
 
+/* Rank 1 dies; the others are there. */
+static void survive(weft_agent *agent)
+{
+    weft_status status = weft_rpc_sync(agent, weft_to_rank(1), "die", WEFT_NO_VALUES, NULL, NULL);
+    must(status == WEFT_ERR_PEER_DEAD, weft_status_name(status));
+    for (int to = 2; to < 4; to++)
+        must(!weft_rpc_sync(agent, weft_to_rank(to), "nothing", WEFT_NO_VALUES, NULL, NULL), "after the death");
+}
+
 int main(void)
 {
     weft_agent *agent = NULL;
@@ -153,6 +164,11 @@ int main(void)
     int size = weft_agent_world_size(agent), me = weft_agent_rank(agent);
     for (int i = 1; i < size; i++)
         call_all(agent, (me + i) % size, (me + i + 1) % size, calls ? atoi(calls) : 100);
+    weft_group *group = NULL;
+    must(!weft_group_open(agent, "all", NULL, 0, 0, &group, NULL) && !weft_group_barrier(group, 0), "the barrier");
+    weft_group_close(group);
+    if (me == 0)
+        survive(agent);
     must(!weft_agent_serve(agent, WEFT_FOREVER), "serve");
     must(!weft_agent_close(agent, WEFT_FOREVER), "close");
     puts("C: all is well");

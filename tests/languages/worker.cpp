@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // worker.cpp - the worker in C++; see worker.c.
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -102,15 +103,18 @@ try {
          {"fail", {}, {}, [](weft::call &call) { weft_call_fail(call.get(), WEFT_ERR_INVALID, "never on a Friday"); }},
          {"ramp", {WEFT_TYPE_I64}, {WEFT_TYPE_TENSOR}, run_ramp},
          {"total", {WEFT_TYPE_ANY}, {WEFT_TYPE_F64}, run_total},
+         {"die", {}, {}, [](weft::call &) { std::raise(SIGKILL); }},
          {"nothing", {}, {}, [](weft::call &) {}}},
         options);
     const char *calls = std::getenv("CALLS");
     int size = weft_agent_world_size(agent.get()), me = weft_agent_rank(agent.get());
     for (int i = 1; i < size; i++)
         call_all(agent.get(), (me + i) % size, (me + i + 1) % size, calls ? std::atoi(calls) : 100);
-    weft::check(weft_agent_serve(agent.get(), WEFT_FOREVER));
-    agent.close();
+    auto all = weft::make<weft::group>(weft_group_open, agent.get(), "all", nullptr, 0, 0);
     std::puts("C++: all is well");
+    std::fflush(stdout);
+    all.check(weft_group_barrier(all.get(), 0));
+    weft::check(weft_agent_serve(agent.get(), WEFT_FOREVER)); // until it is killed
 } catch (const weft::error &failure) {
     return failure.report();
 }

@@ -82,6 +82,7 @@ program worker
   use functions
   implicit none
   type(weft_agent) :: agent
+  type(weft_group) :: group
   character(16) :: text
   integer :: i, size, me, calls
   call get_environment_variable('CALLS', text, status=i)
@@ -98,6 +99,9 @@ program worker
   do i = 1, size - 1
     call call_all(mod(me + i, size), mod(me + i + 1, size))
   end do
+  call weft_group_open(group, agent, 'all')
+  call weft_barrier(group)
+  call weft_release(group)
   call weft_serve(agent)
   call weft_close(agent)
   print '(a)', 'Fortran: all is well'

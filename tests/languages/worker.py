@@ -64,6 +64,9 @@ size, me = agent.world_size, agent.rank
 for i in range(1, size):  # the memory of the last third, when all workers have called this one
     before = call_all((me + i) % size, (me + i + 1) % size, int(os.environ.get("CALLS", "100")))
 assert resident() <= 1.02 * before, (before, resident())
+with weft.Group("all") as group:
+    group.barrier()
+del group
 weft.shutdown()
 gc.collect()
 assert not _tensor.Lent.count() and not _tensor.Lent._named
